@@ -1,0 +1,42 @@
+# Flags shared by every target, and firesteel_library(): one static library per folder of src/.
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+find_package(Threads REQUIRED)
+
+add_library(firesteel_flags INTERFACE)
+target_include_directories(firesteel_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_compile_options(firesteel_flags INTERFACE -Wall -Wextra -Werror
+  # Sums have one defined order and fused multiply-adds are explicit ones only.
+  -ffp-contract=off)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  # FMA and AVX2 are the floor on x86 (static_assert in ops/cpu/vec.h guards the lanes).
+  target_compile_options(firesteel_flags INTERFACE -march=x86-64-v3)
+endif()
+if(FIRESTEEL_SANITIZE)
+  target_compile_options(firesteel_flags INTERFACE -fsanitize=${FIRESTEEL_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  target_link_options(firesteel_flags INTERFACE -fsanitize=${FIRESTEEL_SANITIZE})
+endif()
+
+# firesteel_library(NAME SOURCES … DEPENDS …)
+function(firesteel_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_library(fs_${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(fs_${name} PUBLIC firesteel_flags ${ARG_DEPENDS} Threads::Threads)
+endfunction()
+
+# firesteel_test(NAME SOURCES … DEPENDS … [LABELS …] [TIMEOUT s]): one GoogleTest program, one ctest entry.
+function(firesteel_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE firesteel_flags ${ARG_DEPENDS} GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE FIRESTEEL_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()
