@@ -21,6 +21,12 @@ if(FIRESTEEL_SANITIZE)
   target_link_options(firesteel_flags INTERFACE -fsanitize=${FIRESTEEL_SANITIZE})
 endif()
 
+if(FIRESTEEL_FUZZ)
+  target_compile_options(firesteel_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined
+    -fno-sanitize-recover=all -g)
+  target_link_options(firesteel_flags INTERFACE -fsanitize=address,undefined)
+endif()
+
 # firesteel_library(NAME SOURCES … DEPENDS …)
 function(firesteel_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
@@ -39,4 +45,22 @@ function(firesteel_test name)
     set(ARG_TIMEOUT 300)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()
+
+# firesteel_fuzz(NAME SOURCES … DEPENDS …): a libFuzzer program NAME; needs clang and -DFIRESTEEL_FUZZ=ON.
+function(firesteel_fuzz name)
+  if(NOT FIRESTEEL_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE firesteel_flags ${ARG_DEPENDS})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+endfunction()
+
+# firesteel_bench(NAME SOURCES … DEPENDS …): a Google Benchmark program.
+function(firesteel_bench name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE firesteel_flags ${ARG_DEPENDS} benchmark::benchmark)
 endfunction()
