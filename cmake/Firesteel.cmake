@@ -25,6 +25,7 @@ if(FIRESTEEL_FUZZ)
   target_compile_options(firesteel_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined
     -fno-sanitize-recover=all -g)
   target_link_options(firesteel_flags INTERFACE -fsanitize=address,undefined)
+  add_custom_target(fuzzers)
 endif()
 
 # firesteel_library(NAME SOURCES … DEPENDS …)
@@ -56,6 +57,7 @@ function(firesteel_fuzz name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE firesteel_flags ${ARG_DEPENDS})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  add_dependencies(fuzzers ${name})
 endfunction()
 
 # firesteel_bench(NAME SOURCES … DEPENDS …): a Google Benchmark program.

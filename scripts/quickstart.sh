@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, serves the bundled model, shows one question answered, and keeps serving.
+#   scripts/quickstart.sh [--once]     --once: stop the server after the answer
+set -euo pipefail
+cd "$(dirname "$0")/.."
+once=${1:-}
+
+scripts/packages.sh build
+cmake --preset release -DFIRESTEEL_TESTS=OFF -DFIRESTEEL_BENCH=OFF -DCMAKE_CXX_COMPILER=g++ >/dev/null
+echo "Building (the first time takes some minutes) …"
+cmake --build --preset release --target firesteel
+
+log=$(mktemp)
+build/release/src/app/firesteel serve --model models/demo --port 0 2>"$log" &
+server=$!
+trap 'kill $server 2>/dev/null || true; wait $server 2>/dev/null || true; rm -f "$log"' EXIT
+url=""
+for _ in $(seq 300); do
+  url=$(sed -n 's/.*listening on \(http:[^ ]*\).*/\1/p' "$log" | head -n 1)
+  [ -n "$url" ] && curl -sf "$url/ready" >/dev/null && break
+  kill -0 $server 2>/dev/null || { cat "$log" >&2; exit 1; }
+  sleep 0.2
+done
+cat "$log"
+
+question='What is the capital of France?'
+echo
+echo "\$ curl $url/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"$question\"}]}'"
+curl -sf "$url/v1/chat/completions" -H 'Content-Type: application/json' \
+  -d "{\"messages\": [{\"role\": \"user\", \"content\": \"$question\"}], \"temperature\": 0}"
+echo
+[ "$once" = --once ] && exit 0
+echo
+echo "Serving the demonstration model at $url/v1 (any OpenAI client works). Ctrl-C stops."
+wait $server
