@@ -7,9 +7,9 @@ namespace firesteel {
 namespace {
 /// Index of the run that holds byte `at`, by binary search.
 size_t run_of(const std::vector<MarkedText::Run>& runs, size_t at) {
-  return static_cast<size_t>(
-      std::upper_bound(runs.begin(), runs.end(), at, [](size_t v, const MarkedText::Run& r) { return v < r.end; }) -
-      runs.begin());
+  return static_cast<size_t>(std::upper_bound(runs.begin(), runs.end(), at,
+                                              [](size_t v, const MarkedText::Run& r) { return v < r.end; }) -
+                             runs.begin());
 }
 }  // namespace
 
@@ -40,14 +40,17 @@ void MarkedText::append(const MarkedText& other) {
     append(std::string_view(other.bytes_).substr(r.begin, r.end - r.begin), r.trusted);
 }
 
+void MarkedText::append(const MarkedText& other, size_t begin, size_t end) {
+  for (size_t i = run_of(other.runs_, begin); i < other.runs_.size() && other.runs_[i].begin < end; ++i) {
+    const size_t b = std::max(begin, other.runs_[i].begin), e = std::min(end, other.runs_[i].end);
+    append(std::string_view(other.bytes_).substr(b, e - b), other.runs_[i].trusted);
+  }
+}
+
 MarkedText MarkedText::substr(size_t begin, size_t count) const {
   MarkedText out;
   begin = std::min(begin, bytes_.size());
-  const size_t end = begin + std::min(count, bytes_.size() - begin);
-  for (size_t i = run_of(runs_, begin); i < runs_.size() && runs_[i].begin < end; ++i) {
-    const size_t b = std::max(begin, runs_[i].begin), e = std::min(end, runs_[i].end);
-    out.append(std::string_view(bytes_).substr(b, e - b), runs_[i].trusted);
-  }
+  out.append(*this, begin, begin + std::min(count, bytes_.size() - begin));
   return out;
 }
 

@@ -1,7 +1,8 @@
 // Text that remembers where it came from: the template's own bytes, or a caller's.
 //
-// An added token (<|user|>, <think>, …) is matched in the tokenizer only where all its bytes are the template's own, so
-// that no caller can forge a turn. Marks survive every string operation of the template interpreter. Plain value.
+// An added token (<|user|>, <think>, …) is matched in the tokenizer only where all its bytes are the
+// template's own, so that no caller can forge a turn. Marks survive every string operation of the template
+// interpreter. Plain value.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +26,8 @@ class MarkedText {
 
   void append(std::string_view s, bool trusted);
   void append(const MarkedText& other);
+  /// Bytes [begin, end) of `other`, which is not this text; begin <= end <= other.size().
+  void append(const MarkedText& other, size_t begin, size_t end);
   MarkedText substr(size_t begin, size_t count) const;
 
   /// Maximal runs [begin, end) of one provenance, in order, covering all bytes.
