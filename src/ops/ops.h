@@ -20,6 +20,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "quant/codebook.h"
 
 namespace firesteel {
 
@@ -38,7 +39,6 @@ enum class MatrixFormat : uint8_t {
   kFp8Block,  // [n, k] e4m3 with fp32 scales per 128×128 block (value = code × scale)
   kExl3,      // trellis int16 [k/16, n/16, 16·bits], suh fp16 [k], svh fp16 [n]
 };
-enum class Codebook : uint8_t { k3Inst, kMcg, kMul1 };
 
 /// What a matrix is, known from checkpoint headers before anything is loaded. y[n] = W x, x has k elements.
 /// n and k are this rank's part. A row-parallel matrix is summed in slices of K (DESIGN section 4): slice i of the
@@ -50,6 +50,8 @@ struct MatrixSpec {
   int32_t n = 0, k = 0;
   int32_t slices = 1;
   int32_t slice_end[4] = {0, 0, 0, 0};
+  bool decode = false;  // kExl3: keep the matrix itself, decoded (kv_b, an embedding): fp32 on the CPU, bf16 on CUDA;
+                        // the loaded Matrix::spec names that format and has decode = false
 };
 
 /// Boundary i (0..4) of the four K-slices of an unsliced K: min(k, 128·⌊i·B/4⌋) with B = ⌈k/128⌉ blocks.
@@ -94,9 +96,10 @@ struct KdaWeights {
   float rms_eps = 1e-5f;
 };
 
+inline constexpr int32_t kMaxTopPools = 1 << 16;
 struct IndexerWeights {
   int32_t heads = 0, dim = 0, kpool = 4;
-  int32_t top_pools = 512;               // index_topk / kpool
+  int32_t top_pools = 512;               // index_topk / kpool; at most kMaxTopPools
   const float* k_norm_weight = nullptr;  // [dim] LayerNorm, ε 1e-6
   const float* k_norm_bias = nullptr;    // [dim]
   const float* ape = nullptr;            // [kpool, dim]
@@ -158,7 +161,8 @@ struct SlotPlane {
   size_t slot_stride = 0;
 };
 
-/// Which pools each row attends to; the incomplete pool's tokens and the row itself are always attended to as well.
+/// Which pools each row attends to; the tokens of the incomplete pool (the row's own among them; none where the row
+/// completes a pool) are always attended to as well.
 /// Written by pool_select, read by sparse_attention (of this layer and of the `shared` layer after it).
 struct Selection {
   int32_t* pools = nullptr;  // [T, max_pools], ascending
