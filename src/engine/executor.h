@@ -1,0 +1,54 @@
+// Executor: carries one RoundRecord out on the state and the model. Engine thread only.
+//
+// Given equal states, records and weights it does the same on every machine: the tokens it draws depend on
+// logits, settings, seed and position alone. It allocates nothing, except to describe a failure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "decode/sampler.h"
+#include "engine/round.h"
+#include "model/model.h"
+
+namespace firesteel {
+
+/// What a round did to requests. Pointers stay valid until the engine frees the finished ones.
+struct RoundOutcome {
+  struct Finished {
+    Request* request;
+    FinishReason reason;
+    Error error;  // kError
+  };
+  explicit RoundOutcome(int32_t max_streams);
+  void clear();
+
+  std::vector<Request*> advanced;   // got a token and run on
+  std::vector<Finished> finished;   // their last token is pushed, Generation::finish is not called yet
+  std::vector<Request*> preempted;  // wait again
+  int32_t prompt_rows = 0, tokens = 0;
+};
+
+class Executor {
+ public:
+  /// The model must outlive the executor; its limits must allow config.max_streams rows with logits.
+  Executor(Model& model, const EngineConfig& config);
+
+  void apply(const RoundRecord& record, EngineState& state, RoundOutcome& outcome);
+
+ private:
+  void release(EngineState& state, int32_t stream, FinishReason reason, Error error, RoundOutcome& outcome);
+  void build_batch(const RoundRecord& record, EngineState& state, RoundOutcome& outcome);
+  void draw_token(EngineState& state, int32_t stream, float* logits, RoundOutcome& outcome);
+
+  Model& model_;
+  EngineConfig config_;
+  int32_t vocab_;
+  SamplerScratch scratch_;
+  std::vector<float> logits_;  // [max_streams, vocab]
+  // The batch of the round.
+  std::vector<int32_t> tokens_, page_table_, logit_rows_, logit_streams_;
+  std::vector<Segment> segments_;
+};
+
+}  // namespace firesteel

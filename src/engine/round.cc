@@ -1,0 +1,79 @@
+#include "engine/round.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace firesteel {
+
+EngineState::EngineState(const EngineConfig& config, int32_t window, int32_t page_count, int32_t slot_count)
+    : pages(page_count), slots(slot_count) {
+  streams.reserve(static_cast<size_t>(config.max_streams));
+  for (int32_t i = 0; i < config.max_streams; ++i) streams.emplace_back(pages_for(window));
+}
+
+int32_t EngineState::running() const {
+  return static_cast<int32_t>(
+      std::count_if(streams.begin(), streams.end(), [](const Stream& s) { return s.request != nullptr; }));
+}
+
+void EngineState::verify() const {
+  pages.verify();
+  slots.verify();
+  std::vector<int32_t> references(static_cast<size_t>(pages.size()));
+  std::vector<uint8_t> slot_used(static_cast<size_t>(slots.size()));
+  int32_t held = 0;
+  for (const Stream& s : streams) {
+    CHECK((s.request != nullptr) == s.sequence.active());
+    if (s.request == nullptr) {
+      CHECK(s.sequence.pages().empty());
+      continue;
+    }
+    CHECK(s.sequence.rows() <= s.sequence.capacity_rows());
+    CHECK(s.pending() >= 1 && s.request->known() <= s.request->total_rows());
+    CHECK(slots.taken(s.sequence.slot()) && slot_used[static_cast<size_t>(s.sequence.slot())]++ == 0);
+    for (const int32_t page : s.sequence.pages()) {
+      CHECK(references[static_cast<size_t>(page)]++ == 0);
+      ++held;
+    }
+  }
+  CHECK(held == pages.size() - pages.free());
+  CHECK(running() == slots.size() - slots.free());
+}
+
+RoundRecord::RoundRecord(int32_t max_streams) {
+  const size_t n = static_cast<size_t>(max_streams);
+  cancels.reserve(n);
+  preempts.reserve(n);
+  admissions.reserve(n);
+  rows.reserve(n);
+}
+
+void RoundRecord::clear() {
+  cancels.clear();
+  preempts.clear();
+  admissions.clear();
+  rows.clear();
+}
+
+WaitingRequests::WaitingRequests(int32_t capacity) {
+  foreground.reserve(static_cast<size_t>(capacity));
+  background.reserve(static_cast<size_t>(capacity));
+}
+
+void WaitingRequests::insert(Request* request) {
+  std::vector<Request*>& list = request->spec.background ? background : foreground;
+  CHECK(list.size() < list.capacity());
+  const auto at = std::upper_bound(list.begin(), list.end(), request,
+                                   [](const Request* a, const Request* b) { return a->id < b->id; });
+  list.insert(at, request);
+}
+
+void WaitingRequests::remove(Request* request) {
+  std::vector<Request*>& list = request->spec.background ? background : foreground;
+  const auto at = std::find(list.begin(), list.end(), request);
+  CHECK(at != list.end());
+  list.erase(at);
+}
+
+}  // namespace firesteel

@@ -1,0 +1,153 @@
+#include "engine/scripted_engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "engine/limits.h"
+
+namespace firesteel {
+namespace {
+
+constexpr int64_t kPollNs = 2'000'000;  // how late a cancellation may be noticed
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+ScriptedEngine::ScriptedEngine(EngineInfo info, Script script) : info_(info), script_(std::move(script)) {
+  thread_ = std::thread([this] { run(); });
+}
+
+ScriptedEngine::~ScriptedEngine() { stop(); }
+
+EngineStats ScriptedEngine::stats() const {
+  EngineStats s;
+  s.running = in_flight_.load(std::memory_order_relaxed);
+  s.rounds = rounds_.load(std::memory_order_relaxed);
+  s.prompt_tokens = prompt_tokens_.load(std::memory_order_relaxed);
+  s.generated_tokens = generated_.load(std::memory_order_relaxed);
+  s.finished = finished_.load(std::memory_order_relaxed);
+  s.cancelled = cancelled_.load(std::memory_order_relaxed);
+  s.failed = failed_.load(std::memory_order_relaxed);
+  return s;
+}
+
+Result<std::shared_ptr<Generation>> ScriptedEngine::submit(GenerationRequest request,
+                                                           std::function<void()> notify) {
+  if (Status status = check_request(request, info_); !status.ok()) return std::move(status).error();
+  auto playing = std::make_unique<Playing>();
+  playing->reply = script_(request);
+  playing->generation = std::make_shared<Generation>(request.max_tokens);
+  playing->notify = std::move(notify);
+  playing->request = std::move(request);
+  const int64_t now = now_ns();
+  playing->due_ns = now + playing->reply.first_delay_us * 1000;
+  playing->generation->submitted.store(now, std::memory_order_relaxed);
+  std::shared_ptr<Generation> generation = playing->generation;
+  {
+    std::lock_guard lock(mutex_);
+    if (stop_) return Error{ErrorCode::kUnavailable, "the server is stopping"};
+    if (in_flight_.load(std::memory_order_relaxed) >= info_.max_streams + info_.max_queue)
+      return Error{ErrorCode::kBusy, "the server is busy"};
+    in_flight_.fetch_add(1, std::memory_order_relaxed);
+    incoming_.push_back(std::move(playing));
+  }
+  wake_.notify_one();
+  return generation;
+}
+
+void ScriptedEngine::stop() {
+  std::lock_guard one_at_a_time(stop_mutex_);
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void ScriptedEngine::run() {
+  for (bool stopping = false; !stopping;) {
+    int64_t next = now_ns() + kPollNs;
+    for (const auto& p : playing_) next = std::min(next, p->due_ns);
+    {
+      std::unique_lock lock(mutex_);
+      const auto something = [&] { return stop_ || !incoming_.empty(); };
+      if (playing_.empty()) {
+        wake_.wait(lock, something);
+      } else if (next > now_ns()) {
+        const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(next)};
+        wake_.wait_until(lock, until, something);
+      }
+      stopping = stop_;
+      for (auto& p : incoming_) playing_.push_back(std::move(p));
+      incoming_.clear();
+    }
+    const int64_t now = now_ns();
+    rounds_.fetch_add(1, std::memory_order_relaxed);
+    std::erase_if(playing_, [&](const std::unique_ptr<Playing>& p) {
+      if (stopping || p->generation->cancel_requested()) {
+        finish(*p, FinishReason::kCancelled, {});
+        return true;
+      }
+      return p->due_ns <= now && play(*p, now);
+    });
+  }
+}
+
+bool ScriptedEngine::play(Playing& p, int64_t now) {
+  Generation& generation = *p.generation;
+  if (generation.admitted.load(std::memory_order_relaxed) == 0) {
+    generation.admitted.store(now, std::memory_order_relaxed);
+    prompt_tokens_.fetch_add(p.request.prompt.size(), std::memory_order_relaxed);
+  }
+  size_t count = 1;
+  if (!p.reply.slices.empty()) {
+    count = static_cast<size_t>(std::max(1, p.reply.slices[std::min(p.slice, p.reply.slices.size() - 1)]));
+    ++p.slice;
+  }
+  const std::vector<int32_t>& ends = p.request.end_ids;
+  for (; count > 0 && p.at < p.reply.ids.size(); --count) {
+    const int32_t id = p.reply.ids[p.at++];
+    generation.push(id);
+    generated_.fetch_add(1, std::memory_order_relaxed);
+    if (p.at == 1) generation.first_token.store(now, std::memory_order_relaxed);
+    const bool is_end = std::find(ends.begin(), ends.end(), id) != ends.end();
+    if (is_end && static_cast<int32_t>(p.at) > p.request.min_tokens) {
+      finish(p, FinishReason::kStop, {});
+      return true;
+    }
+    if (static_cast<int32_t>(p.at) == p.request.max_tokens) {
+      finish(p, FinishReason::kLength, {});
+      return true;
+    }
+  }
+  if (p.at == p.reply.ids.size()) {
+    if (p.reply.error)
+      finish(p, FinishReason::kError, *p.reply.error);
+    else
+      finish(p, FinishReason::kStop, {});
+    return true;
+  }
+  p.due_ns = now + p.reply.delay_us * 1000;
+  if (p.notify) p.notify();
+  return false;
+}
+
+void ScriptedEngine::finish(Playing& p, FinishReason reason, Error error) {
+  std::atomic<uint64_t>& counter = reason == FinishReason::kError       ? failed_
+                                   : reason == FinishReason::kCancelled ? cancelled_
+                                                                        : finished_;
+  counter.fetch_add(1, std::memory_order_relaxed);
+  in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  p.generation->ended.store(now_ns(), std::memory_order_relaxed);
+  p.generation->finish(reason, std::move(error));
+  if (p.notify) p.notify();
+}
+
+}  // namespace firesteel
