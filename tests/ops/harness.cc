@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iostream>
+#include <stdexcept>
 
 #include "quant/exl3.h"
 #include "tensor/dtype.h"
@@ -12,13 +12,6 @@ namespace {
 
 constexpr size_t kGuard = 512;
 constexpr unsigned char kGuardByte = 0xA5;
-
-uint64_t fresh_seed() {
-  const int asked = ::testing::GTEST_FLAG(random_seed);
-  const uint64_t seed = asked != 0 ? static_cast<uint64_t>(asked) : std::random_device()() % 99999 + 1;
-  std::cout << "seed = " << seed << std::endl;
-  return seed;
-}
 
 /// Serves a stored matrix, columns [k0, k1).
 class StoredSource : public MatrixSource {
@@ -87,10 +80,9 @@ std::vector<BackendCase> backends() {
   return {{"cpu", [](int threads) { return make_cpu_ops(threads); }, 0x1p-24}};
 }
 
-Random::Random() : Random(fresh_seed()) {}
-Floats Random::normals(size_t n, double mean, double std) {
-  Floats v(n);
-  for (float& x : v) x = normal(mean, std);
+Floats OpsTest::normals(size_t n, double mean, double std) {
+  Floats v = random_.normals(n, std);
+  for (float& x : v) x = static_cast<float>(x + mean);
   return v;
 }
 
@@ -119,7 +111,7 @@ StoredMatrix make_stored(Random& random, const MatrixOptions& o, int32_t n, int3
     case MatrixFormat::kF32: {
       m.weight.resize(count * 4);
       for (size_t i = 0; i < count; ++i) {
-        const float v = random.normal(0, o.std);
+        const float v = static_cast<float>(random.normal() * o.std);
         std::memcpy(m.weight.data() + i * 4, &v, 4);
         m.dense[i] = v;
       }
@@ -128,7 +120,7 @@ StoredMatrix make_stored(Random& random, const MatrixOptions& o, int32_t n, int3
     case MatrixFormat::kBf16: {
       m.weight.resize(count * 2);
       for (size_t i = 0; i < count; ++i) {
-        const uint16_t v = f32_to_bf16(random.normal(0, o.std));
+        const uint16_t v = f32_to_bf16(static_cast<float>(random.normal() * o.std));
         std::memcpy(m.weight.data() + i * 2, &v, 2);
         m.dense[i] = bf16_to_f32(v);
       }

@@ -11,11 +11,11 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "ops/ops.h"
+#include "support/random.h"
 
 namespace firesteel::test {
 
@@ -28,21 +28,6 @@ std::vector<BackendCase> backends();
 
 using Doubles = std::vector<double>;
 using Floats = std::vector<float>;
-
-/// Random numbers of one test; the seed is printed, and --gtest_random_seed=N repeats a run.
-class Random {
- public:
-  Random();
-  explicit Random(uint64_t seed) : engine_(seed) {}
-  float normal(double mean = 0, double std = 1) { return static_cast<float>(mean + std * normal_(engine_)); }
-  Floats normals(size_t n, double mean = 0, double std = 1);
-  int32_t below(int32_t n) { return static_cast<int32_t>(engine_() % static_cast<uint64_t>(n)); }
-  uint64_t bits() { return engine_(); }
-
- private:
-  std::mt19937_64 engine_;
-  std::normal_distribution<double> normal_;
-};
 
 /// Memory of the backend with poisoned contents (NaN) between guards that check() verifies.
 class Buffer {
@@ -113,6 +98,8 @@ class OpsTest : public ::testing::TestWithParam<BackendCase> {
 
   Ops& ops() { return *ops_; }
   Random& random() { return random_; }
+  Floats normals(size_t n, double mean = 0, double std = 1);
+  int32_t below(int32_t n) { return static_cast<int32_t>(random_.below(static_cast<uint64_t>(n))); }
   double unit() const { return GetParam().unit; }
 
   Act* act(const Floats& host);       // uploaded activations

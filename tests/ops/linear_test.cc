@@ -37,7 +37,7 @@ TEST_P(LinearTest, EveryFormatAndRowCountMatchesFloat64) {
     for (int32_t rows : {1, 2, 3, 4, 5, 7, 16, 37}) {
       SCOPED_TRACE(::testing::Message()
                    << "format " << int(s.format) << " n " << s.n << " k " << s.k << " rows " << rows);
-      const Floats x = random().normals(size_t(rows) * size_t(s.k));
+      const Floats x = normals(size_t(rows) * size_t(s.k));
       bind(rows);
       Act* in = act(x);
       Act* out = empty_act(size_t(rows) * size_t(s.n));
@@ -70,7 +70,7 @@ TEST_P(LinearTest, GroupsLieSideBySideWhetherOrNotTheyShareSuh) {
     width += p.n;
   }
   const int32_t rows = 5;
-  const Floats x = random().normals(size_t(rows) * 256);
+  const Floats x = normals(size_t(rows) * 256);
   bind(rows);
   Act* in = act(x);
   Act* out = empty_act(size_t(rows) * size_t(width));
@@ -114,7 +114,7 @@ TEST_P(LinearTest, OneTwoAndFourRanksAgreeBitForBit) {
     const int32_t rows = 6;
     const StoredMatrix stored =
         make_stored(random(), {.format = s.format, .codebook = s.codebook, .bits = s.bits}, s.n, s.k);
-    const Floats x = random().normals(size_t(rows) * size_t(s.k));
+    const Floats x = normals(size_t(rows) * size_t(s.k));
     bind(rows);
     // The part of one rank: its columns of x and its slices.
     const auto part_of = [&](int32_t first, int32_t count) -> Floats {
@@ -148,7 +148,7 @@ TEST_P(LinearTest, DecodedExl3IsTheMatrixItself) {
   const TestMatrix w = load_part(ops(), stored, 0, stored.k, {}, true);
   EXPECT_NE(w.matrix.spec.format, MatrixFormat::kExl3);
   EXPECT_FALSE(w.matrix.spec.decode);
-  const Floats x = random().normals(384 * 3);
+  const Floats x = normals(384 * 3);
   bind(3);
   Act* out = empty_act(256 * 3);
   ops().linear(Stage::kMain, {&w.matrix, 1}, act(x), out);
