@@ -1,0 +1,68 @@
+// The subcommands of the program: options in, exit code out (0 done, 1 failed, 2 bad arguments). Each lives
+// in its own file; an error is one line on standard error that says what to do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace firesteel {
+
+/// Which model, and on what.
+struct ModelOptions {
+  std::string dir;
+  std::string device = "auto";  // auto, cpu
+  int threads = 0;              // CPU backend; 0 = one per hardware thread
+};
+
+struct ServeOptions {
+  ModelOptions model;
+  std::string host = "127.0.0.1";
+  int port = 8888;  // 0: any free port
+  int streams = 8;  // requests in one batch
+  std::string context = "auto";
+  int max_tokens = 32768;  // reply budget of a request that names none
+  bool verbose = false;
+};
+int run_serve(const ServeOptions& options);
+
+struct GenerateOptions {
+  ModelOptions model;
+  std::string prompt, prompt_ids, messages_file;
+  int max_tokens = 512;
+  double temperature = -1, top_p = -1, min_p = 0;  // negative: the checkpoint's default
+  int top_k = -1;
+  std::string seed;
+  bool json = false;
+};
+int run_generate(const GenerateOptions& options);
+
+struct InfoOptions {
+  ModelOptions model;
+  int streams = 8;
+  std::string context = "auto";
+  double assume_free_gib = 0;  // 0: this machine's
+  bool json = false;
+};
+int run_info(const InfoOptions& options);
+
+struct LogitsOptions {
+  ModelOptions model;
+  std::string prompt_ids, out, split;
+  bool layers = false;
+};
+int run_logits(const LogitsOptions& options);
+
+int run_version();
+
+/// Prints "firesteel: MESSAGE" and gives the exit code of the error.
+int report(const Error& error);
+/// "1,2,3": ids or lengths, each in [lo, hi]; `what` names the option in the error.
+Result<std::vector<int32_t>> parse_int_list(const std::string& text, const std::string& what, int32_t lo,
+                                            int32_t hi);
+/// "auto" is 0; else a positive number of tokens.
+Result<int32_t> parse_context(const std::string& text);
+
+}  // namespace firesteel

@@ -1,0 +1,104 @@
+#include <CLI/CLI.hpp>
+
+#include "app/commands.h"
+#include "base/log.h"
+
+namespace firesteel {
+namespace {
+
+void add_model_options(CLI::App* app, ModelOptions* o) {
+  app->add_option("--model", o->dir, "checkpoint directory")->required()->type_name("DIR");
+  app->add_option("--device", o->device, "where to compute")
+      ->check(CLI::IsMember({"auto", "cpu"}))
+      ->capture_default_str();
+  app->add_option("--threads", o->threads, "CPU threads, 0 = all")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Firesteel serves glm5_next models (GLM-5.3-Flash) from one native program."};
+  app.name("firesteel");
+  app.require_subcommand(1);
+  app.set_help_all_flag("--help-all", "help of every command");
+
+  ServeOptions serve;
+  auto* serve_app = app.add_subcommand("serve", "serve the OpenAI API over HTTP");
+  add_model_options(serve_app, &serve.model);
+  serve_app->set_config("--config", "", "TOML file with these options");
+  serve_app->add_option("--host", serve.host, "address to listen on")->capture_default_str();
+  serve_app->add_option("--port", serve.port, "port, 0 = any free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  serve_app->add_option("--streams", serve.streams, "requests computed together")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  serve_app->add_option("--context", serve.context, "window in tokens, or auto: the largest that fits")
+      ->capture_default_str();
+  serve_app->add_option("--max-tokens", serve.max_tokens, "reply budget of a request that names none")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  serve_app->add_flag("--verbose", serve.verbose, "debug lines in the log");
+
+  GenerateOptions generate;
+  auto* generate_app = app.add_subcommand("generate", "one reply, printed");
+  add_model_options(generate_app, &generate.model);
+  auto* what = generate_app->add_option_group("prompt");
+  what->add_option("--prompt", generate.prompt, "a user's message");
+  what->add_option("--prompt-ids", generate.prompt_ids, "token ids as they are: 1,2,3");
+  what->add_option("--messages", generate.messages_file, "JSON file: a messages array, or a chat request")
+      ->type_name("FILE");
+  what->require_option(1);
+  generate_app->add_option("--max-tokens", generate.max_tokens, "reply budget")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  generate_app->add_option("--temperature", generate.temperature, "0 = greedy; default: the checkpoint's");
+  generate_app->add_option("--top-p", generate.top_p, "nucleus")->check(CLI::Range(0.0, 1.0));
+  generate_app->add_option("--top-k", generate.top_k, "0 = off");
+  generate_app->add_option("--min-p", generate.min_p, "least probability relative to the best")
+      ->check(CLI::Range(0.0, 1.0));
+  generate_app->add_option("--seed", generate.seed, "64-bit seed; default: from the prompt");
+  generate_app->add_flag("--json", generate.json, "one JSON object: ids, text, finish_reason, …");
+
+  InfoOptions info;
+  auto* info_app = app.add_subcommand("info", "what a checkpoint is, what it needs, what window fits");
+  add_model_options(info_app, &info.model);
+  info_app->add_option("--streams", info.streams, "requests computed together")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  info_app->add_option("--context", info.context, "window in tokens, or auto")->capture_default_str();
+  info_app->add_option("--assume-free", info.assume_free_gib, "free memory in GiB of another machine")
+      ->check(CLI::Range(0.0, 1e6));
+  info_app->add_flag("--json", info.json, "as one JSON object");
+
+  LogitsOptions logits;
+  auto* logits_app = app.add_subcommand("logits", "logits of every prompt position, as safetensors");
+  add_model_options(logits_app, &logits.model);
+  logits_app->add_option("--prompt-ids", logits.prompt_ids, "token ids: 1,2,3")->required();
+  logits_app->add_option("--out", logits.out, "file to write")->required()->type_name("FILE");
+  logits_app->add_option("--split", logits.split, "chunk lengths: 21,22,1; the rest in one chunk");
+  logits_app->add_flag("--layers", logits.layers, "layer outputs and choices too");
+
+  auto* version_app = app.add_subcommand("version", "version and build");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    const bool help = e.get_exit_code() == 0;
+    if (help) return app.exit(e);
+    std::fprintf(stderr, "firesteel: %s (see --help)\n", e.what());
+    return 2;
+  }
+  init_logging(serve.verbose);
+  if (*serve_app) return run_serve(serve);
+  if (*generate_app) return run_generate(generate);
+  if (*info_app) return run_info(info);
+  if (*logits_app) return run_logits(logits);
+  if (*version_app) return run_version();
+  return 2;
+}
+
+}  // namespace
+}  // namespace firesteel
+
+int main(int argc, char** argv) { return firesteel::run(argc, argv); }

@@ -1,0 +1,45 @@
+// Opening a model for a command: headers, backend, memory plan, weights, in that order, with progress on
+// standard error.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "app/commands.h"
+#include "base/result.h"
+#include "model/config.h"
+#include "model/model.h"
+#include "model/plan.h"
+#include "ops/ops.h"
+
+namespace firesteel {
+
+struct OpenRequest {
+  int32_t streams = 1;
+  int32_t window = 0;  // tokens one request may span; 0: the largest that fits
+  int32_t max_rows = 512;
+  int32_t max_logit_rows = 64;
+};
+
+/// A loaded model with what it runs on. Members are destroyed in reverse order: the model before its ops.
+struct OpenModel {
+  ModelConfig config;
+  MemoryPlan plan;
+  std::unique_ptr<Ops> ops;
+  std::unique_ptr<Model> model;
+};
+
+Result<std::unique_ptr<Ops>> make_ops(const ModelOptions& options);
+
+/// What the headers alone say. `usable` = bytes the plan may use.
+struct PlannedModel {
+  ModelFiles files;
+  MemoryPlan plan;
+};
+Result<PlannedModel> plan_model(const std::string& dir, const Ops& ops, const OpenRequest& request,
+                                uint64_t usable);
+
+/// kOutOfMemory before anything is loaded when the plan does not fit.
+Result<OpenModel> open_model(const ModelOptions& options, const OpenRequest& request);
+
+}  // namespace firesteel

@@ -1,0 +1,94 @@
+#include <signal.h>
+
+#include <csignal>
+#include <cstdio>
+#include <thread>
+
+#include "api/server.h"
+#include "app/model_text.h"
+#include "app/open_model.h"
+#include "base/log.h"
+#include "engine/model_engine.h"
+
+namespace firesteel {
+namespace {
+
+/// Blocks the stop signals in every thread that starts after it; wait() then takes them.
+class StopSignals {
+ public:
+  StopSignals() {
+    sigemptyset(&set_);
+    sigaddset(&set_, SIGINT);
+    sigaddset(&set_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+    std::signal(SIGPIPE, SIG_IGN);
+  }
+  int wait() const {
+    int signal = 0;
+    sigwait(&set_, &signal);
+    return signal;
+  }
+
+ private:
+  sigset_t set_{};
+};
+
+api::ApiOptions api_options(const ServeOptions& options, const ModelConfig& config) {
+  api::ApiOptions api;
+  api.http.host = options.host;
+  api.http.port = static_cast<uint16_t>(options.port);
+  api.model_id = model_name(options.model.dir);
+  if (config.default_temperature >= 0) api.temperature = config.default_temperature;
+  if (config.default_top_p > 0) api.top_p = config.default_top_p;
+  if (config.default_top_k > 0) api.top_k = config.default_top_k;
+  api.max_tokens = options.max_tokens;
+  api.end_ids = config.eos_ids;
+  return api;
+}
+
+Status serve(const ServeOptions& options) {
+  const StopSignals signals;
+  ASSIGN_OR_RETURN(const int32_t window, parse_context(options.context));
+  ASSIGN_OR_RETURN(const ModelConfig config, load_model_config(options.model.dir));
+  ASSIGN_OR_RETURN(DirectoryText text, load_text(options.model.dir));
+  // Listening first: /ready answers "loading" while the weights are read.
+  ASSIGN_OR_RETURN(const auto server,
+                   api::ApiServer::start(api_options(options, config), {text.tokenizer, text.chat_template}));
+  OpenRequest request;
+  request.streams = options.streams;
+  request.window = window;
+  auto open = open_model(options.model, request);
+  if (!open.ok()) {
+    server->stop(std::chrono::seconds(0));
+    return open.error();
+  }
+  EngineConfig engine_config;
+  engine_config.max_streams = options.streams;
+  engine_config.window = open->plan.window;
+  ASSIGN_OR_RETURN(const auto engine, ModelEngine::create(*open->model, engine_config));
+  server->attach_engine(*engine);
+  LOG_INFO("serving {}: window {} tokens, {} streams, pool {} tokens, {} of memory",
+           model_name(options.model.dir), engine->info().window, engine->info().max_streams,
+           engine->info().pool_tokens, gib_text(open->plan.total));
+  LOG_INFO("ready: {}/v1/chat/completions", server->url());
+  const int signal = signals.wait();
+  LOG_INFO("{}: finishing running replies (again to stop at once)",
+           signal == SIGINT ? "interrupted" : "terminated");
+  std::thread again([&] {
+    signals.wait();
+    std::_Exit(1);
+  });
+  again.detach();
+  server->stop();
+  engine->stop();
+  return {};
+}
+
+}  // namespace
+
+int run_serve(const ServeOptions& options) {
+  const Status served = serve(options);
+  return served.ok() ? 0 : report(served.error());
+}
+
+}  // namespace firesteel
