@@ -1,4 +1,5 @@
-// Byte-level BPE from a checkpoint's tokenizer.json. Immutable after load: any number of threads may encode and decode.
+// Byte-level BPE from a checkpoint's tokenizer.json. Immutable after load: any number of threads may encode
+// and decode.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +19,13 @@ class Tokenizer {
   Tokenizer(Tokenizer&&) noexcept;
 
   static Result<Tokenizer> load(const std::string& path);
-  /// `path` is named in errors. Every structural fault is kInvalidFile; nothing in the text can crash or hang.
+  /// `path` is named in errors. Every structural fault is kInvalidFile; nothing in the text can crash or
+  /// hang.
   static Result<Tokenizer> parse(std::string_view json_text, const std::string& path);
 
-  /// Ids of `text`. An added token matches only where all its bytes are trusted. Bytes that are no valid UTF-8 are
-  /// encoded byte by byte (they exist only in caller text that was not JSON). kLimit when the regex limits are hit.
+  /// Ids of `text`. An added token matches only where all its bytes are trusted. Bytes that are no valid
+  /// UTF-8 are encoded byte by byte (they exist only in caller text that was not JSON). kLimit when the regex
+  /// limits are hit.
   Result<std::vector<int32_t>> encode(const MarkedText& text) const;
   /// All added tokens match (the library's plain behaviour; `--prompt`, /tokenize).
   Result<std::vector<int32_t>> encode(std::string_view text) const;
@@ -43,8 +46,9 @@ class Tokenizer {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Turns a stream of token bytes into valid UTF-8: holds back an incomplete tail, replaces what can never complete by
-/// U+FFFD (one per maximal invalid prefix, as Python's errors="replace" and the tokenizers library do). Single thread.
+/// Turns a stream of token bytes into valid UTF-8: holds back an incomplete tail, replaces what can never
+/// complete by U+FFFD (one per maximal invalid prefix, as Python's errors="replace" and the tokenizers
+/// library do). Single thread.
 class Utf8Stream {
  public:
   /// Appends bytes; returns the text that is now certain.
