@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/json.h"
 #include "tensor/safetensors.h"
 
 namespace firesteel {
@@ -83,16 +83,14 @@ Status write_safetensors(const std::string& path, const std::vector<TensorToWrit
     if (__builtin_add_overflow(at, bytes, &end) || end > static_cast<uint64_t>(INT64_MAX)) {
       return refused(t, "the file would be too large");
     }
-    nlohmann::ordered_json entry = {
-        {"dtype", dtype_name(t.dtype)}, {"shape", t.shape}, {"data_offsets", {at, end}}};
-    try {
-      text += ',';
-      text += nlohmann::json(t.name).dump();
-      text += ':';
-      text += entry.dump();
-    } catch (const nlohmann::json::exception&) {
-      return refused(t, "the name is not valid UTF-8");
-    }
+    if (find_invalid_utf8(t.name) != std::string_view::npos) return refused(t, "the name is not valid UTF-8");
+    text += ',';
+    append_json_string(t.name, false, &text);
+    text.append(":{\"dtype\":\"").append(dtype_name(t.dtype)).append("\",\"shape\":[");
+    for (size_t i = 0; i < t.shape.size(); ++i)
+      text.append(i > 0 ? "," : "").append(std::to_string(t.shape[i]));
+    text.append("],\"data_offsets\":[").append(std::to_string(at)).append(",");
+    text.append(std::to_string(end)).append("]}");
     sizes.push_back(bytes);
     at = end;
   }
