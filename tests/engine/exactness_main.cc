@@ -9,45 +9,20 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
 
 #include "engine/executor.h"
-#include "engine/model_engine.h"
 #include "engine/scheduler.h"
+#include "model_runs.h"
 #include "request_set.h"
-#include "requests.h"
-#include "support/golden.h"
 #include "watched_model.h"
 
 namespace firesteel {
 namespace {
 
-using Ids = std::vector<int32_t>;
-constexpr int32_t kCompany = 8;
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-/// Through the engine, `streams` at a time.
-std::vector<Ids> serve(Model& model, const std::vector<GenerationRequest>& requests, int32_t streams) {
-  EngineConfig config;
-  config.max_streams = streams;
-  config.max_queue = static_cast<int32_t>(requests.size());
-  auto engine = ModelEngine::create(model, config);
-  if (!engine.ok()) {
-    std::fprintf(stderr, "%s\n", engine.error().message.c_str());
-    std::exit(1);
-  }
-  std::vector<std::shared_ptr<Generation>> running;
-  for (const GenerationRequest& r : requests) running.push_back((*engine)->submit(r, nullptr).value());
-  std::vector<Ids> out;
-  for (const auto& g : running) {
-    wait_finished(*g);
-    if (g->finish_reason() != FinishReason::kLength) std::fprintf(stderr, "%s\n", g->error().message.c_str());
-    out.push_back(ids_of(*g));
-  }
-  return out;
 }
 
 /// The engine's loop with the rows of each stream chosen by `cut` (1 to the rows that are left).
@@ -86,7 +61,8 @@ std::vector<Ids> serve_split(Model& model, const std::vector<GenerationRequest>&
     executor.apply(record, state, outcome);
   }
   std::vector<Ids> out;
-  for (const auto& request : all) out.push_back(ids_of(*request->generation));
+  for (const auto& request : all)
+    out.push_back(Ids(request->generation->tokens().begin(), request->generation->tokens().end()));
   return out;
 }
 
@@ -110,19 +86,10 @@ std::vector<GenerationRequest> continuations(const std::vector<GenerationRequest
 }
 
 int run(const std::string& name, int32_t first, int32_t count) {
-  const std::string dir = name == "demo" ? test::source_dir() + "/models/demo" : test::golden_model_dir(name);
   const std::unique_ptr<Ops> ops = make_cpu_ops(0);
-  ModelLimits limits;
-  limits.max_rows = 8 * 64 + 704;
-  limits.max_logit_rows = kCompany;
-  limits.pages = 4 * kCompany;
-  limits.slots = kCompany;
-  auto loaded = load_model(dir, *ops, limits, nullptr);
-  if (!loaded.ok()) {
-    std::fprintf(stderr, "%s\n", loaded.error().message.c_str());
-    return 1;
-  }
-  WatchedModel model(**loaded);
+  const std::unique_ptr<Model> loaded = load_test_model(name, *ops);
+  if (loaded == nullptr) return 1;
+  WatchedModel model(*loaded);
   const std::vector<GenerationRequest> requests = request_set(model.config().vocab, first, count);
 
   bool ok = true;

@@ -1,0 +1,23 @@
+// Loading the test models, and running requests through the engine. For test programs: failures end the
+// program.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "model/model.h"
+
+namespace firesteel {
+
+using Ids = std::vector<int32_t>;
+inline constexpr int32_t kCompany = 8;  // streams that the test models are loaded for
+
+/// "tiny" (generated from its manifest) or "demo" (the bundled model); null after one line on standard error.
+std::unique_ptr<Model> load_test_model(const std::string& name, Ops& ops);
+
+/// The replies through a ModelEngine of `streams` streams, all requests waiting from the start.
+std::vector<Ids> serve(Model& model, const std::vector<GenerationRequest>& requests, int32_t streams);
+
+}  // namespace firesteel
