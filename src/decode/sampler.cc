@@ -15,7 +15,8 @@ SamplerScratch::SamplerScratch(int32_t vocab)
       block_order(block_max.size()),
       keys(static_cast<size_t>(vocab)),
       candidates(static_cast<size_t>(vocab)),
-      merged(static_cast<size_t>(vocab)) {}
+      merged(static_cast<size_t>(vocab)),
+      histogram(static_cast<size_t>(kSteps)) {}
 
 uint64_t prompt_seed(std::span<const int32_t> prompt, int64_t salt) {
   EVP_MD_CTX* context = EVP_MD_CTX_new();
@@ -92,13 +93,34 @@ int64_t shard_mass(std::span<const float> logits, double temperature, double bes
     const size_t count = std::min<size_t>(kBlock, n - b * kBlock);
     int64_t sum = 0;
     if (temperature == 1.0) {
-      for (size_t i = 0; i < count; ++i) sum += fixed_mass(static_cast<double>(finite(from[i])), best);
+      for (size_t i = 0; i < count; ++i) sum += fixed_mass(static_cast<double>(from[i]), best);
     } else {
-      for (size_t i = 0; i < count; ++i) sum += fixed_mass(scaled(finite(from[i]), temperature), best);
+      for (size_t i = 0; i < count; ++i) sum += fixed_mass(scaled(from[i], temperature), best);
     }
     total += sum;
   }
   return total;
+}
+
+void mass_by_step(std::span<const float> logits, double temperature, double best, SamplerScratch& scratch) {
+  const size_t n = logits.size();
+  std::fill(scratch.histogram.begin(), scratch.histogram.end(), 0);
+  int64_t mass[kBlock];
+  double step[kBlock];
+  for (size_t b = 0; b * kBlock < n; ++b) {
+    if (scaled(scratch.block_max[b], temperature) - best < -28.0) continue;
+    const float* const from = logits.data() + b * kBlock;
+    const size_t count = std::min<size_t>(kBlock, n - b * kBlock);
+    for (size_t i = 0; i < count; ++i) {
+      const double s = scaled(from[i], temperature);
+      mass[i] = fixed_mass(s, best);
+      const double steps = (best - s) * kStepsPerUnit;
+      const double above = steps > 0.0 ? steps : 0.0;  // an infinite logit
+      step[i] = above < kSteps - 1 ? above : kSteps - 1;
+    }
+    for (size_t i = 0; i < count; ++i)
+      scratch.histogram[static_cast<size_t>(static_cast<int32_t>(step[i]))] += mass[i];
+  }
 }
 
 int32_t collect_best(std::span<const float> logits, int32_t first_id, int32_t capacity,
@@ -140,8 +162,8 @@ int32_t collect_best(std::span<const float> logits, int32_t first_id, int32_t ca
 }  // namespace sampler_internal
 
 ShardCandidates shard_candidates(std::span<const float> logits, int32_t first_id, const SampleKey& key,
-                                 float global_max, int32_t capacity, SamplerScratch& scratch) {
-  return sampler_internal::shard_candidates<Noise52>(logits, first_id, key, global_max, capacity, scratch);
+                                 float global_max, int32_t stage, SamplerScratch& scratch) {
+  return sampler_internal::shard_candidates<Noise52>(logits, first_id, key, global_max, stage, scratch);
 }
 
 Choice choose(std::span<const ShardCandidates> shards, const SampleKey& key, float global_max,

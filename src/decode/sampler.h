@@ -61,6 +61,8 @@ struct SamplerScratch {
   std::vector<uint64_t> keys;         // (ordered value, ~index) of collected tokens
   std::vector<Candidate> candidates;  // of this shard
   std::vector<Candidate> merged;      // of all shards
+  std::vector<int64_t> histogram;     // mass by distance from the maximum
+  int64_t mass = 0;                   // of this shard, kept between the stages of a row
 };
 
 /// The largest usable logit of a shard, −inf if there is none. Fills scratch.block_max for shard_candidates.
@@ -71,11 +73,11 @@ inline constexpr int32_t kSamplerStages = 4;
 /// 1,024, 16,384 and at last the whole shard.
 int32_t shard_capacity(const SamplingParams& params, int32_t shard_size, int32_t stage);
 
-/// The first `capacity` tokens of a shard in the order (without top_k and top_p: its own winner), after
+/// The first shard_capacity() tokens of a shard in the order (without top_k and top_p: its own winner), after
 /// shard_max of the same logits. `first_id` is the id of logits[0], `global_max` the maximum of shard_max
-/// over all shards.
+/// over all shards. Stages of one row are asked for in turn, from 0.
 ShardCandidates shard_candidates(std::span<const float> logits, int32_t first_id, const SampleKey& key,
-                                 float global_max, int32_t capacity, SamplerScratch& scratch);
+                                 float global_max, int32_t stage, SamplerScratch& scratch);
 
 /// The drawn token; or kNoToken if every logit is masked, kNeedMore if the nucleus may reach past the
 /// candidates that some shard sent (ask again at the next stage; never at the last).

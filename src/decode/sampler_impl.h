@@ -7,6 +7,7 @@
 #include <cfloat>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 
 #include "base/check.h"
@@ -99,10 +100,14 @@ inline int64_t nucleus_need(double top_p, int64_t total) {
   return static_cast<int64_t>((product + ((one << shift) - 1)) >> shift);
 }
 
-/// ⌊exp(s − M) · 2^40⌋; below −28 it is 0, so the clamp changes nothing (and takes NaN to 0).
+/// ⌊exp(s − M) · 2^40⌋ for s ≤ M; below −28 it is 0, so the clamp changes nothing (and takes NaN to 0). An s
+/// above M is that of an infinite logit and counts as M. Without branches, so that a loop over it becomes
+/// vector code.
 inline int64_t fixed_mass(double s, double best) {
-  const double d = s - best;
-  const double e = exp64_bounded(d > -28.0 ? d : -28.0) * 0x1p40;
+  double d = s - best;
+  d = d > -28.0 ? d : -28.0;
+  d = d < 0.0 ? d : 0.0;
+  const double e = exp64_bounded(d) * 0x1p40;
   // ⌊e⌋ without a conversion instruction that AVX2 lacks: 0 ≤ e ≤ 2^40.
   const double rounded = (e + 0x1p52) - 0x1p52;
   const double floored = rounded - (rounded > e ? 1.0 : 0.0);
@@ -179,7 +184,7 @@ ShardCandidates open_winner(std::span<const float> logits, int32_t first_id, con
 
 template <typename Noise>
 ShardCandidates shard_candidates(std::span<const float> logits, int32_t first_id, const SampleKey& key,
-                                 float global_max, int32_t capacity, SamplerScratch& scratch) {
+                                 float global_max, int32_t stage, SamplerScratch& scratch) {
   if (!(global_max > kMasked)) return {.best = {}, .mass = 0, .complete = true};
   const double temperature = temperature_of(key.params);
   const double best = scaled(finite(global_max), temperature);
@@ -187,12 +192,14 @@ ShardCandidates shard_candidates(std::span<const float> logits, int32_t first_id
   // min_p above 1 keeps the first token alone; the order finds it without noise.
   if (path == Path::kOpen && !(key.params.min_p > 1.0))
     return open_winner<Noise>(logits, first_id, key, best, temperature, scratch);
+  const int32_t capacity = shard_capacity(key.params, static_cast<int32_t>(logits.size()), stage);
   const int32_t count = collect_best(logits, first_id, capacity, scratch);
   ShardCandidates out{.best = std::span(scratch.candidates).first(static_cast<size_t>(count)),
                       .mass = 0,
                       .complete = count < capacity || count == static_cast<int32_t>(logits.size())};
   if (path == Path::kNucleus) {
-    out.mass = shard_mass(logits, temperature, best, scratch);
+    if (stage == 0) scratch.mass = shard_mass(logits, temperature, best, scratch);
+    out.mass = scratch.mass;
     for (Candidate& c : std::span(scratch.candidates).first(static_cast<size_t>(count)))
       c.mass = fixed_mass(scaled(c.value, temperature), best);
   }
@@ -318,15 +325,82 @@ Choice choose(std::span<const ShardCandidates> shards, const SampleKey& key, flo
   return {winner.id(), 0, 0};
 }
 
+// ------------------------------------------------------------------------------------------------------- one
+// wide shard
+
+// A flat row keeps tens of thousands of tokens; sorting them would take most of the time of a draw. Their
+// order matters only where the nucleus ends: masses are added up by distance from the maximum, and only the
+// tokens of the step in which the sum reaches `need` are sorted.
+inline constexpr double kStepsPerUnit = 16;
+inline constexpr int32_t kSteps = 28 * 16 + 1;  // exp(−28) · 2^40 < 1
+
+/// Step of a token with this s; falls with s, equal for equal logits.
+inline int32_t step_of(double s, double best) {
+  const double steps = (best - s) * kStepsPerUnit;
+  return steps < kSteps - 1 ? static_cast<int32_t>(steps) : kSteps - 1;
+}
+
+/// Fills scratch.histogram with the mass of each step.
+void mass_by_step(std::span<const float> logits, double temperature, double best, SamplerScratch& scratch);
+
+template <typename Noise>
+Choice choose_wide_nucleus(std::span<const float> logits, const SampleKey& key, float global_max,
+                           SamplerScratch& scratch) {
+  const double temperature = temperature_of(key.params);
+  const double best = scaled(finite(global_max), temperature);
+  const double floor = min_p_floor(key.params, best);
+  const int64_t need = nucleus_need(key.params.top_p, scratch.mass);
+  mass_by_step(logits, temperature, best, scratch);
+  int32_t last_step = 0;
+  int64_t cumulated = 0;
+  while (cumulated + scratch.histogram[static_cast<size_t>(last_step)] < need)
+    cumulated += scratch.histogram[static_cast<size_t>(last_step++)];
+
+  Winner<Noise> winner(row_key(key.seed, key.position));
+  Choice choice;
+  uint64_t last_key = ~uint64_t{0};
+  const auto keep = [&](float v, int32_t id, double s, uint64_t order) {
+    ++choice.kept;
+    if (order < last_key) last_key = order, choice.last_kept = id;
+    winner.offer(v, id, s);
+  };
+  size_t in_step = 0;
+  const int32_t n = static_cast<int32_t>(logits.size());
+  for (int32_t b = 0; b * kBlock < n; ++b) {
+    const double top = scaled(scratch.block_max[static_cast<size_t>(b)], temperature);
+    if (top < floor || step_of(top, best) > last_step) continue;
+    for (int32_t i = b * kBlock, end = std::min(n, i + kBlock); i < end; ++i) {
+      if (!(logits[static_cast<size_t>(i)] > kMasked)) continue;
+      const float v = finite(logits[static_cast<size_t>(i)]);
+      const double s = scaled(v, temperature);
+      const int32_t step = step_of(s, best);
+      if (step > last_step || s < floor) continue;
+      const uint64_t order = order_key(v, static_cast<uint32_t>(i));
+      if (step == last_step)
+        scratch.keys[in_step++] = order;
+      else
+        keep(v, i, s, order);
+    }
+  }
+  const auto begin = scratch.keys.begin();
+  std::sort(begin, begin + static_cast<ptrdiff_t>(in_step), std::greater<>());
+  for (size_t k = 0; k < in_step && cumulated < need; ++k) {
+    const uint32_t i = ~static_cast<uint32_t>(scratch.keys[k]);
+    const float v = finite(logits[i]);
+    const double s = scaled(v, temperature);
+    cumulated += fixed_mass(s, best);
+    keep(v, static_cast<int32_t>(i), s, scratch.keys[k]);
+  }
+  choice.id = winner.id();
+  return choice;
+}
+
 template <typename Noise>
 Choice sample_one_shard(std::span<const float> logits, const SampleKey& key, SamplerScratch& scratch) {
   const float best = firesteel::shard_max(logits, scratch);
-  for (int32_t stage = 0;; ++stage) {
-    const int32_t capacity = shard_capacity(key.params, static_cast<int32_t>(logits.size()), stage);
-    const ShardCandidates shard = shard_candidates<Noise>(logits, 0, key, best, capacity, scratch);
-    const Choice choice = choose<Noise>(std::span(&shard, 1), key, best, scratch);
-    if (choice.id != kNeedMore) return choice;
-  }
+  const ShardCandidates shard = shard_candidates<Noise>(logits, 0, key, best, 0, scratch);
+  const Choice choice = choose<Noise>(std::span(&shard, 1), key, best, scratch);
+  return choice.id == kNeedMore ? choose_wide_nucleus<Noise>(logits, key, best, scratch) : choice;
 }
 
 }  // namespace firesteel::sampler_internal

@@ -202,13 +202,14 @@ TEST(Sampler, ATooShortUnionIsCaught) {
   std::mt19937_64 rng(17);
   int wrong = 0;
   for (int round = 0; round < 200; ++round) {
-    const std::vector<float> logits = make_logits(rng, Shape::kSmooth, 2000);
+    std::vector<float> logits = make_logits(rng, Shape::kSmooth, 2000);
+    for (float& v : logits) v *= 0.2f;
     const SampleKey key{{1.0, 0, 0.95, 0.0, {}}, rng(), round};
     SamplerScratch left(1000), right(1000), both(2000);
     const std::span<const float> all(logits);
     const float best = std::max(shard_max(all.first(1000), left), shard_max(all.last(1000), right));
-    ShardCandidates shards[2] = {shard_candidates(all.first(1000), 0, key, best, 64, left),
-                                 shard_candidates(all.last(1000), 1000, key, best, 64, right)};
+    ShardCandidates shards[2] = {shard_candidates(all.first(1000), 0, key, best, 0, left),
+                                 shard_candidates(all.last(1000), 1000, key, best, 0, right)};
     ASSERT_EQ(choose(shards, key, best, both).id, kNeedMore);
     shards[0].complete = shards[1].complete = true;
     wrong += choose(shards, key, best, both).id != reference_sample(logits, key).id;

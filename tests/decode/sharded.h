@@ -34,8 +34,8 @@ Choice sample_sharded(std::span<const float> logits, const SampleKey& key, std::
     from = 0;
     for (size_t r = 0; r < parts.size(); ++r) {
       const int32_t size = static_cast<int32_t>(parts[r].size());
-      ShardCandidates mine = sampler_internal::shard_candidates<Noise>(
-          parts[r], from, key, best, shard_capacity(key.params, size, stage), scratch[r]);
+      ShardCandidates mine =
+          sampler_internal::shard_candidates<Noise>(parts[r], from, key, best, stage, scratch[r]);
       sent.emplace_back(mine.best.begin(), mine.best.end());
       mine.best = sent.back();
       shards.push_back(mine);
