@@ -1,9 +1,10 @@
 # GPU code: .cu files to cubins (one per architecture) and a PTX text, embedded in the program.
 #
-# No CUDA runtime is linked. nvcc is found or not: FIRESTEEL_CUDA=AUTO builds GPU code when it is, ON demands it, OFF
-# leaves it out (the program then says so when a GPU is asked for). Cross-builds work: cubins do not depend on the host.
+# No CUDA runtime is linked. FIRESTEEL_CUDA=AUTO builds GPU code when nvcc is found, ON demands it, OFF (the default: GPU
+# code takes minutes to compile, and most work does not need it) leaves it out; the program then says so when a GPU is
+# asked for. Release packages are built with ON. Cross-builds work: cubins do not depend on the host.
 
-set(FIRESTEEL_CUDA "AUTO" CACHE STRING "GPU code: AUTO, ON or OFF")
+set(FIRESTEEL_CUDA "OFF" CACHE STRING "GPU code: AUTO, ON or OFF")
 set_property(CACHE FIRESTEEL_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(FIRESTEEL_CUDA_ARCHS "90;121" CACHE STRING "Architectures compiled to machine code")
 set(FIRESTEEL_CUDA_PTX "80" CACHE STRING "Architecture of the PTX text for all other GPUs; empty: none")

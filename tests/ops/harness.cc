@@ -4,6 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "ops/cuda/cuda_ops.h"
 #include "quant/exl3.h"
 #include "tensor/dtype.h"
 
@@ -77,7 +78,12 @@ void hadamard(double* x, size_t stride) {
 }  // namespace
 
 std::vector<BackendCase> backends() {
-  return {{"cpu", [](int threads) { return make_cpu_ops(threads); }, 0x1p-24}};
+  std::vector<BackendCase> all = {{"cpu", [](int threads) { return make_cpu_ops(threads); }, 0x1p-24}};
+  // Where a GPU is, the CUDA backend is held to the same definitions, at the width of bf16.
+  if (make_cuda_ops(0).ok()) {
+    all.push_back({"cuda", [](int) { return std::move(make_cuda_ops(0)).value(); }, 0x1p-8});
+  }
+  return all;
 }
 
 Floats OpsTest::normals(size_t n, double mean, double std) {

@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# The GPU tests and kernel benches on a machine that has a GPU, nvcc, a C++ compiler, CMake and ninja, but no -dev
+# packages.
+#
+#   scripts/gpu.sh pack          here: gathers the third-party headers and libraries that the GPU targets need in
+#                                build/gpu-dev (7 MB), to be carried along with the tree
+#   scripts/gpu.sh run [OUT]     there: builds (in build/gpu), tests, compute-sanitizer on a part of the tests if it is
+#                                installed, benches. Logs and JSON go to OUT (build/gpu-out). Exit 0: every test passed.
+# Settings of `run`: ARCHS (default: this GPU's), STEPS (default "test sanitize bench sass"), BENCH_ARGS, TEST_FILTER.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+mode=${1:-}
+out=${2:-build/gpu-out}
+dev=build/gpu-dev
+build=build/gpu
+
+do_pack() {
+  local from=/usr/lib/x86_64-linux-gnu to=$dev/usr
+  rm -rf "$dev"
+  mkdir -p "$to/include" "$to/lib/x86_64-linux-gnu/cmake" "$to/share/cmake"
+  cp -r /usr/include/{gtest,gmock,fmt,spdlog,nlohmann} "$to/include/"
+  mkdir -p "$to/include/hwy"
+  cp /usr/include/hwy/*.h "$to/include/hwy/"
+  cp -r /usr/include/hwy/ops "$to/include/hwy/"
+  cp -a $from/lib{gtest,gtest_main,gmock,gmock_main}.a $from/lib{fmt,spdlog}.so* "$to/lib/x86_64-linux-gnu/"
+  cp -r $from/cmake/{GTest,fmt,spdlog} "$to/lib/x86_64-linux-gnu/cmake/"
+  cp -r /usr/share/cmake/nlohmann_json "$to/share/cmake/"
+  git rev-parse --short HEAD >"$dev/commit"
+  du -sh "$dev"
+}
+
+targets="gpu_test ops_cuda_test cuda_pack_test bench_kernels ops_hyper_test ops_attention_test ops_indexer_test
+  ops_kda_test ops_linear_test ops_moe_test ops_rows_test"
+
+do_build() {
+  local archs=${ARCHS:-$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)}
+  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DFIRESTEEL_BENCH=ON -DFIRESTEEL_CUDA=ON \
+    "-DFIRESTEEL_FOLDERS=base;tensor;quant;gpu;ops;ops/cuda;support;ops_cuda" \
+    "-DFIRESTEEL_CUDA_ARCHS=$archs" -DFIRESTEEL_CUDA_PTX= "-DCMAKE_PREFIX_PATH=$PWD/$dev/usr" \
+    -DCMAKE_CXX_FLAGS=-Wno-error >"$out/configure.log"
+  # shellcheck disable=SC2086
+  ninja -k 0 -C "$build" $targets >"$out/build.log" 2>&1 ||
+    { grep -E 'error|FAILED' "$out/build.log" | head -n 30; return 1; }
+}
+
+do_test() {
+  local failed=0 program name
+  for name in gpu/gpu_test ops_cuda/cuda_pack_test ops_cuda/ops_cuda_test ops/ops_hyper_test ops/ops_attention_test \
+    ops/ops_indexer_test ops/ops_kda_test ops/ops_linear_test ops/ops_moe_test ops/ops_rows_test; do
+    program=$build/tests/$name
+    name=$(basename "$name")
+    [ -x "$program" ] || { echo "$name was not built"; failed=1; continue; }
+    timeout "${TEST_SECONDS:-150}" "$program" --gtest_filter="${TEST_FILTER:-*}" >"$out/$name.log" 2>&1 || failed=1
+    echo "$name: $(grep -cE '^\[       OK' "$out/$name.log") passed, $(grep -E '^\[  FAILED  \].*\(' "$out/$name.log" | wc -l) failed," \
+      "$(grep -cE '^\[  SKIPPED \].*\(' "$out/$name.log") skipped; $(grep -E 'ms total' "$out/$name.log" | tail -n 1)"
+    grep -E '^\[  FAILED  \].*\(' "$out/$name.log" | head -n 25 || true
+  done
+  return $failed
+}
+
+do_sanitize() {
+  command -v compute-sanitizer >/dev/null || { echo "no compute-sanitizer"; return 0; }
+  local part='Cases/Attention*0:Dims/Kda*0:Formats/Experts*0:Formats/Matmul.MatchesTheDefinition/10:Formats/Matmul.MatchesTheDefinition/3:Layers.*:PoolSelect.*'
+  local tool failed=0
+  for tool in memcheck racecheck; do
+    timeout "${SANITIZER_SECONDS:-90}" compute-sanitizer --tool "$tool" --error-exitcode 9 \
+      "$build/tests/ops_cuda/ops_cuda_test" --gtest_filter="$part" >"$out/$tool.log" 2>&1 ||
+      { echo "$tool: exit $?"; failed=1; }
+    grep -E 'ERROR SUMMARY|RACECHECK SUMMARY|FAILED|PASSED' "$out/$tool.log" | tail -n 3 || true
+  done
+  return $failed
+}
+
+do_bench() {
+  # shellcheck disable=SC2086
+  timeout "${BENCH_SECONDS:-150}" "$build/bench/bench_kernels" --commit "$(cat $dev/commit)" --json "$out/kernels.json" \
+    ${BENCH_ARGS:-} 2>&1 | tee "$out/kernels.txt"
+}
+
+do_sass() {
+  command -v cuobjdump >/dev/null || return 0
+  local stem
+  for stem in matmul_exl3_mcg_4 matmul_exl3_mul1_4 matmul_exl3_mul1_6; do
+    local arch
+    for arch in 90 121; do
+      nvcc -std=c++17 -O3 --expt-relaxed-constexpr -Isrc -cubin -arch=sm_$arch -o "$out/$stem.$arch.cubin" \
+        src/ops/cuda/$stem.cu && cuobjdump --dump-sass "$out/$stem.$arch.cubin"
+      rm -f "$out/$stem.$arch.cubin"
+    done
+  done | gzip >"$out/sass.gz"
+}
+
+case $mode in
+  pack) do_pack ;;
+  run)
+    mkdir -p "$out"
+    nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,memory.total --format=csv,noheader
+    SECONDS=0
+    do_build || exit 1
+    echo "built in $SECONDS s"
+    failed=0
+    for step in ${STEPS:-test sanitize bench sass}; do
+      "do_$step" || failed=1
+      echo "$step: at $SECONDS s"
+    done
+    exit $failed
+    ;;
+  *) sed -n '2,11p' "$0"; exit 2 ;;
+esac

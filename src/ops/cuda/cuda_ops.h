@@ -1,0 +1,34 @@
+// The CUDA backend of the op table: hand-written kernels launched through the driver.
+//
+// Activations are bf16, partial sums, mixing weights and recurrent state fp32, KV latents and pooled keys
+// bf16. One thread (the engine's) owns a CudaOps. Launch failures stick: the first is reported by finish(),
+// later ops do nothing. Limits beyond the op table's: KDA heads up to 128 wide; index keys a multiple of 32
+// up to 128 wide; latents a multiple of 64 up to 512; at most 1024 experts. What lies beyond is kUnsupported
+// from finish().
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "ops/ops.h"
+
+namespace firesteel {
+
+/// The backend on GPU number `ordinal`. kUnavailable without a driver or GPU, kUnsupported when this build
+/// has no code for it.
+Result<std::unique_ptr<Ops>> make_cuda_ops(int ordinal);
+
+/// As make_cuda_ops, for programs that time or capture: also hands out the device and the stream that ops are
+/// issued on (both owned by the Ops).
+namespace gpu {
+class Device;
+class Stream;
+}  // namespace gpu
+struct CudaOpsParts {
+  std::unique_ptr<Ops> ops;
+  gpu::Device* device = nullptr;
+  const gpu::Stream* stream = nullptr;
+};
+Result<CudaOpsParts> make_cuda_ops_parts(int ordinal);
+
+}  // namespace firesteel

@@ -1,0 +1,195 @@
+// CudaOps: the class behind make_cuda_ops. See cuda_ops.h for what it promises.
+//
+// Scratch is a stack that every op starts anew; it is the arena given by set_scratch, or, when an op needs
+// more, memory of the backend's own, grown before the op runs (never during a graph capture: sizes are
+// settled by running once).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "gpu/device.h"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/pack.h"
+#include "ops/ops.h"
+
+namespace firesteel::cuda {
+
+inline constexpr int32_t kStreams = 4;
+
+class CudaOps final : public Ops {
+ public:
+  static Result<std::unique_ptr<CudaOps>> make(int ordinal);
+  ~CudaOps() override;
+
+  gpu::Device& device() { return *device_; }
+  const gpu::Stream& stream() const { return stream_; }
+
+  std::string_view name() const override { return "cuda"; }
+  size_t act_size() const override { return sizeof(Bits16); }
+  size_t latent_row_bytes(int32_t latent) const override {
+    return sizeof(Bits16) * static_cast<size_t>(latent);
+  }
+  size_t pool_row_bytes(int32_t dim) const override { return sizeof(Bits16) * static_cast<size_t>(dim); }
+  size_t kda_slot_bytes(const KdaWeights& w) const override;
+  size_t tail_slot_bytes(const IndexerWeights& w) const override;
+  size_t matrix_bytes(const MatrixSpec& spec) const override { return packed_layout(spec).bytes; }
+  size_t scratch_bytes(int32_t rows) const override;
+
+  Result<std::byte*> allocate(size_t bytes, std::string_view what) override;
+  void set_scratch(std::byte* scratch, size_t bytes) override;
+  Result<Matrix> load_matrix(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) override;
+
+  void upload(void* dst, const void* host, size_t bytes) override;
+  void download(void* host, const void* src, size_t bytes) override;
+  void zero(void* dst, size_t bytes) override;
+  void copy(void* dst, const void* src, size_t bytes) override;
+  void download_act(float* host, const Act* src, size_t count) override;
+  void upload_act(Act* dst, const float* host, size_t count) override;
+
+  void bind(const Batch& batch) override;
+  Status finish() override;
+
+  void embed(Stage, const Matrix& table, Act* streams) override;
+  void hyper_pre(Stage, const HyperSite& w, const Act* streams, Act* x, float* post, float* comb) override;
+  void hyper_post(Stage, const float* y, const float* post, const float* comb, int32_t hidden,
+                  Act* streams) override;
+  void linear(Stage, std::span<const Matrix> ws, const Act* x, Act* y) override;
+  void linear_f32(Stage, const Matrix& w, const Act* x, int32_t rows, float* y) override;
+  void linear_sliced(Stage, const Matrix& w, const Act* x, float* part) override;
+  void rms_norm(Stage, const float* w, float eps, int32_t n, const Act* x, int32_t ldx, Act* y) override;
+  void kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, const Act* b, const Act* g,
+           SlotPlane state, Act* out) override;
+  void latent_append(Stage, const Act* c, int32_t latent, Plane plane) override;
+  void pool_append(Stage, const IndexerWeights& w, const Act* ki, const Act* ga, Plane pools,
+                   SlotPlane tail) override;
+  void pool_select(Stage, const IndexerWeights& w, const Act* q, const Act* hw, Plane pools,
+                   Selection out) override;
+  void sparse_attention(Stage, const AttentionWeights& w, const Act* q, Plane latents, const Selection& sel,
+                        int32_t kpool, Act* out) override;
+  void glu(Stage, const Act* gate_up, int32_t width, float limit, Act* out) override;
+  void router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, float* weight) override;
+  void experts(Stage, const ExpertWeights& w, const Act* x, const int32_t* idx, const float* weight,
+               float* part) override;
+  void exchange_begin(Stage, float*, int32_t) override {}  // one rank: the part is the sum
+  void exchange_end(Stage, float*, int32_t) override {}
+  void head_input(Stage, const Act* streams, std::span<const int32_t> rows, int32_t hidden, const float* norm,
+                  float eps, Act* h) override;
+  void gather(Stage, const Act* x, std::span<const int32_t> rows, int32_t n, Act* out) override;
+  void mtp_input(Stage, const Matrix& table, const float* enorm, const float* hnorm, float eps, const Act* h,
+                 Act* out) override;
+  void add(Stage, Act* x, const float* y, size_t count) override;
+
+ private:
+  /// What a product reads and writes.
+  struct Product {
+    const Bits16* x = nullptr;
+    int64_t ldx = 0;
+    int32_t rows = 0;
+    void* y = nullptr;
+    int64_t ldy = 0;
+    bool f32 = false;
+    // Slices of K, each to its own y (slice_stride elements apart); 0: all of K.
+    int32_t slices = 0;
+    int32_t slice_end[4] = {0, 0, 0, 0};
+    int64_t slice_stride = 0;
+    // The caller adds the units of a slice itself (f32 only): y holds slices · unit_span sums; products()
+    // says how many.
+    bool unit_sums = false;
+    int32_t unit_span = 1;
+  };
+  /// The routed pairs of an expert op, grouped.
+  struct Pairs {
+    int32_t count = 0, max_items = 0;
+    int32_t* pair_of = nullptr;
+    int32_t* row = nullptr;
+    int32_t* expert = nullptr;
+    ExpertItem* items = nullptr;
+    int32_t* item_count = nullptr;
+  };
+  /// Refs of the routed experts of one layer in device memory: gate, up, down of each expert.
+  struct ExpertTable {
+    MatrixRef* refs = nullptr;
+    int32_t experts = 0;
+    std::vector<MatrixSpec> kinds[2];  // the distinct formats of gate/up, and of down
+    Matrix first[3], last[3];          // what it was made from: another layer at the same address is noticed
+  };
+
+  CudaOps() = default;
+
+  template <typename P>
+  void run(const gpu::Kernel<P>& kernel, const gpu::LaunchShape& shape, const P& params) {
+    if (status_.ok()) check(device_->launch(stream_, kernel, shape, params));
+  }
+  void check(Status status) {
+    if (status_.ok() && !status.ok()) status_ = std::move(status);
+  }
+  void unsupported(const char* what) { check(Error{ErrorCode::kUnsupported, std::string("cuda: ") + what}); }
+
+  /// Starts an op's scratch with at least `bytes` in all.
+  bool begin_scratch(size_t bytes);
+  template <typename T>
+  T* take(size_t count) {
+    std::byte* p = scratch_at_;
+    scratch_at_ += (count * sizeof(T) + 255) / 256 * 256;
+    return reinterpret_cast<T*>(p);
+  }
+  static size_t padded(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+  static MatrixRef ref_of(const Matrix& m);
+  static int32_t kind_of(const MatrixSpec& spec);
+  const MatmulKernels& kernels_of(const MatrixSpec& spec) const;
+  /// Scratch that products() takes: rotated inputs and unit sums of EXL3 matrices.
+  static size_t product_bytes(std::span<const Matrix> ws, int32_t rows);
+  /// Units of the longest slice.
+  static int32_t unit_span_of(const MatrixSpec& spec, const Product& p);
+  /// y of matrices that share x, side by side; EXL3 inputs are rotated into scratch.
+  void products(std::span<const Matrix> ws, Product& p);
+  void product_f32(const Matrix& w, const Product& p, int32_t column);
+  static void set_slices(Product& p, const MatrixSpec& spec, int64_t stride);
+  /// Sums slices to `part`.
+  void combine_slices(const float* slices, int64_t stride, int32_t count, int32_t rows, int32_t n,
+                      float* part);
+
+  Status load_packed(const MatrixSpec& spec, MatrixSource& source, std::byte* dst);
+  Status load_exl3(const MatrixSpec& spec, MatrixSource& source, std::byte* dst);
+  Status load_decoded(const MatrixSpec& spec, MatrixSource& source, std::byte* dst);
+
+  const ExpertTable* expert_table(const ExpertWeights& w);
+  /// Whether every gate and up matrix has kernels for few rows.
+  bool all_tuned(const ExpertTable& table) const;
+  Pairs group_pairs(const int32_t* idx, int32_t top_k, int32_t experts, int32_t rows_per_item);
+  void expert_products(const ExpertTable& table, int which, int32_t first_part, int32_t joined,
+                       const Pairs& pairs, const Bits16* x, int64_t ldx, int64_t part_stride, bool by_row,
+                       const Product& out, int32_t columns_first, int32_t columns_count, int32_t n,
+                       int32_t unit_span);
+
+  int32_t max_position() const { return max_position_; }
+
+  // Order matters: what is made from the device goes before it.
+  std::unique_ptr<gpu::Device> device_;
+  gpu::Stream stream_;
+  Kernels kernels_;
+  std::vector<gpu::Buffer> owned_;
+  gpu::Buffer own_scratch_, staging_, bound_, tables_;
+  gpu::Event bound_copied_;
+  size_t tables_used_ = 0;
+  std::map<const Matrix*, ExpertTable> expert_tables_;
+  std::byte* scratch_ = nullptr;
+  std::byte* scratch_at_ = nullptr;
+  size_t scratch_bytes_ = 0;
+  Status status_;
+
+  // The bound batch: host copies that launches depend on.
+  int32_t rows_ = 0, segments_ = 0, max_position_ = 0, max_segment_rows_ = 0, max_segment_pools_start_ = 0;
+  std::vector<int32_t> segment_start_, segment_rows_;
+  std::vector<int32_t> row_position_;
+  BatchView view_{};
+};
+
+inline const Bits16* bits(const Act* p) { return reinterpret_cast<const Bits16*>(p); }
+inline Bits16* bits(Act* p) { return reinterpret_cast<Bits16*>(p); }
+inline unsigned blocks_of(int64_t n, int64_t per) { return static_cast<unsigned>((n + per - 1) / per); }
+
+}  // namespace firesteel::cuda

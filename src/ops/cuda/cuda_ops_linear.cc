@@ -1,0 +1,602 @@
+// Matrix products and experts of the CUDA backend.
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "ops/cuda/cuda_ops_impl.h"
+
+namespace firesteel::cuda {
+
+namespace {
+constexpr int32_t kFewRows = 32;                      // up to here the kernels for few rows
+constexpr size_t kDownPassBytes = size_t{192} << 20;  // expert slices in flight
+}  // namespace
+
+int32_t CudaOps::kind_of(const MatrixSpec& s) {
+  return s.format == MatrixFormat::kExl3 ? s.bits + 16 * static_cast<int32_t>(s.codebook) : 0;
+}
+
+MatrixRef CudaOps::ref_of(const Matrix& m) {
+  const PackedLayout at = packed_layout(m.spec);
+  const auto* data = static_cast<const uint8_t*>(m.data);
+  MatrixRef r{};
+  r.data = data;
+  r.n = m.spec.n;
+  r.k = m.spec.k;
+  r.kind = kind_of(m.spec);
+  if (m.spec.format == MatrixFormat::kFp8Block) r.scale = reinterpret_cast<const float*>(data + at.scale);
+  if (m.spec.format == MatrixFormat::kExl3) {
+    r.suh = reinterpret_cast<const Bits16*>(data + at.suh);
+    r.svh = reinterpret_cast<const Bits16*>(data + at.svh);
+  }
+  return r;
+}
+
+const MatmulKernels& CudaOps::kernels_of(const MatrixSpec& s) const {
+  if (s.format == MatrixFormat::kFp8Block) return kernels_.fp8;
+  if (s.format == MatrixFormat::kExl3) return kernels_.exl3[static_cast<size_t>(s.codebook)][s.bits];
+  return kernels_.bf16;
+}
+
+void CudaOps::set_slices(Product& p, const MatrixSpec& spec, int64_t stride) {
+  p.slices = spec.slices;
+  for (int i = 0; i < 4; ++i) p.slice_end[i] = spec.slice_end[i];
+  if (spec.slices == 1) p.slice_end[0] = spec.k;
+  p.slice_stride = stride;
+}
+
+namespace {
+
+template <typename P, typename Q>
+void copy_slices(P& params, const Q& product) {
+  params.slices = product.slices;
+  params.slice_stride = product.slice_stride;
+  for (int i = 0; i < product.slices; ++i) {
+    params.slice_begin[i] = i == 0 ? 0 : product.slice_end[i - 1];
+    params.slice_end[i] = product.slice_end[i];
+  }
+}
+
+/// Columns [first, first + count) as blocks of `channels`.
+struct ColumnBlocks {
+  int32_t offset, count;
+};
+ColumnBlocks column_blocks(int32_t first, int32_t count, int32_t channels) {
+  return {first / channels, (count + channels - 1) / channels};
+}
+
+}  // namespace
+
+void CudaOps::product_f32(const Matrix& w, const Product& p, int32_t column) {
+  MatvecF32Params q{};
+  q.w = static_cast<const float*>(w.data);
+  q.x = p.x;
+  q.y = p.y;
+  q.ldx = p.ldx;
+  q.ldy = p.ldy;
+  q.n = w.spec.n;
+  q.k = w.spec.k;
+  q.rows = p.rows;
+  q.out_f32 = p.f32;
+  q.column = column;
+  copy_slices(q, p);
+  run(kernels_.matvec_f32,
+      {{blocks_of(w.spec.n, 8), static_cast<unsigned>(p.rows), static_cast<unsigned>(std::max(1, p.slices))},
+       256},
+      q);
+}
+
+int32_t CudaOps::unit_span_of(const MatrixSpec& spec, const Product& p) {
+  const int32_t unit = spec.format == MatrixFormat::kFp8Block ? kFp8Unit : kUnit;
+  if (p.slices == 0) return (spec.k + unit - 1) / unit;
+  int32_t most = 1;
+  for (int32_t i = 0, begin = 0; i < p.slices; begin = p.slice_end[i++]) {
+    most = std::max(most, (p.slice_end[i] - begin + unit - 1) / unit);
+  }
+  return most;
+}
+
+size_t CudaOps::product_bytes(std::span<const Matrix> ws, int32_t rows) {
+  size_t bytes = 0, columns = 0, units = 0;
+  for (const Matrix& w : ws) {
+    if (w.spec.format != MatrixFormat::kExl3) continue;
+    bytes += padded(static_cast<size_t>(rows) * static_cast<size_t>(w.spec.k) * sizeof(Bits16));
+    columns += static_cast<size_t>(w.spec.n);
+    // Slices of unequal length take the span of the longest.
+    units = std::max(units, static_cast<size_t>(w.spec.k / kUnit + 2 * w.spec.slices + 4));
+  }
+  if (rows <= kFewRows)
+    bytes += padded(units * columns * static_cast<size_t>(rows) * sizeof(float)) + ws.size() * 256;
+  return bytes;
+}
+
+void CudaOps::products(std::span<const Matrix> ws, Product& p) {
+  p.unit_span = 1;
+  if (!status_.ok() || p.rows == 0) return;
+  int32_t column = 0;
+  for (size_t i = 0; i < ws.size();) {
+    const MatrixSpec& spec = ws[i].spec;
+    if (spec.format == MatrixFormat::kF32) {
+      product_f32(ws[i], p, column);
+      column += spec.n;
+      ++i;
+      continue;
+    }
+    // Neighbours of one format go together.
+    size_t end = i + 1;
+    while (end < ws.size() && end - i < kMaxJoined && ws[end].spec.format == spec.format &&
+           kind_of(ws[end].spec) == kind_of(spec)) {
+      ++end;
+    }
+    const bool exl3 = spec.format == MatrixFormat::kExl3;
+    const MatmulKernels& k = kernels_of(spec);
+    const bool few = p.rows <= kFewRows && k.few1.function != nullptr;
+    const int32_t span = few ? unit_span_of(spec, p) : 1;
+    const bool by_unit = few && span > 1 && (exl3 || p.unit_sums);
+    // Few units: more channels a block, so that no warp is idle.
+    const int32_t split = exl3 || by_unit || span < 2 ? 8 : span < 4 ? 4 : span < 8 ? 2 : 1;
+    const int32_t channels = few ? kTileN * split : kBlockN;
+    MatmulParams q{};
+    q.x = p.x;
+    q.ldx = p.ldx;
+    q.y = p.y;
+    q.ldy = p.ldy;
+    q.rows = p.rows;
+    q.out_f32 = p.f32;
+    q.kind = kind_of(spec);
+    q.joined = static_cast<int32_t>(end - i);
+    q.split = split;
+    copy_slices(q, p);
+    int32_t blocks = 0;
+    const int32_t column0 = column;
+    for (size_t j = i; j < end; ++j) {
+      MatrixRef& r = q.parts[j - i];
+      r = ref_of(ws[j]);
+      r.column = column;
+      r.block_begin = blocks;
+      column += r.n;
+      blocks += (r.n + channels - 1) / channels;
+    }
+    const int32_t width = column - column0;
+    if (exl3) {
+      // Every matrix has its own input signs and scales.
+      Bits16* rotated = take<Bits16>(static_cast<size_t>(end - i) * static_cast<size_t>(p.rows) *
+                                     static_cast<size_t>(spec.k));
+      for (size_t j = i; j < end; ++j) {
+        RotateParams r{};
+        r.x = p.x;
+        r.y = rotated + static_cast<int64_t>(j - i) * p.rows * spec.k;
+        r.ldx = p.ldx;
+        r.ldy = spec.k;
+        r.k = spec.k;
+        r.rows = p.rows;
+        r.suh = q.parts[j - i].suh;
+        run(kernels_.rotate, {{blocks_of(spec.k, 1024), static_cast<unsigned>(p.rows)}, 256}, r);
+      }
+      q.x = rotated;
+      q.ldx = spec.k;
+      q.x_part_stride = p.rows;
+    }
+    const auto slices = static_cast<unsigned>(std::max(1, p.slices));
+    if (!few) {
+      q.rows_inner = 1;  // the rows stay in L2 while the weights pass once
+      run(k.many,
+          {{blocks_of(p.rows, kRowsPerTile), static_cast<unsigned>(blocks), slices}, 256, k.many_shared}, q);
+      i = end;
+      continue;
+    }
+    float* sums = nullptr;
+    if (by_unit) {
+      q.unit_span = span;
+      if (exl3) {
+        q.raw = 1;
+        sums = take<float>(slices * static_cast<size_t>(span) * static_cast<size_t>(p.rows) *
+                           static_cast<size_t>(width));
+        q.y = sums;
+        q.out_f32 = 1;
+        q.ldy = width;
+        q.column_shift = column0;
+        q.slice_stride = static_cast<int64_t>(p.rows) * width;
+      } else {
+        p.unit_span = span;
+      }
+    }
+    const bool one = p.rows <= 8;
+    run(one ? k.few1 : k.few4,
+        {{static_cast<unsigned>(blocks), 1, by_unit ? slices * static_cast<unsigned>(span) : slices},
+         256,
+         one ? k.few1_shared : k.few4_shared},
+        q);
+    if (sums != nullptr) {
+      FinishParams f{};
+      f.sums = sums;
+      f.y = p.y;
+      f.unit_stride = q.slice_stride;
+      f.ld = width;
+      f.ldy = p.ldy;
+      f.slice_stride = p.slice_stride;
+      f.rows = p.rows;
+      f.slices = static_cast<int32_t>(slices);
+      f.unit_span = span;
+      f.out_f32 = p.f32;
+      f.joined = q.joined;
+      f.blocks = blocks;
+      f.column0 = column0;
+      std::copy_n(q.parts, q.joined, f.parts);
+      run(kernels_.exl3_finish, {{blocks_of(blocks, 8), static_cast<unsigned>(p.rows), slices}, 256}, f);
+    }
+    i = end;
+  }
+}
+
+void CudaOps::linear(Stage, std::span<const Matrix> ws, const Act* x, Act* y) {
+  if (ws.empty() || !begin_scratch(product_bytes(ws, rows_))) return;
+  Product p;
+  p.x = bits(x);
+  p.ldx = ws[0].spec.k;
+  p.rows = rows_;
+  p.y = y;
+  for (const Matrix& w : ws) p.ldy += w.spec.n;
+  products(ws, p);
+}
+
+void CudaOps::linear_f32(Stage, const Matrix& w, const Act* x, int32_t rows, float* y) {
+  if (!begin_scratch(product_bytes({&w, 1}, rows))) return;
+  Product p;
+  p.x = bits(x);
+  p.ldx = w.spec.k;
+  p.rows = rows;
+  p.y = y;
+  p.ldy = w.spec.n;
+  p.f32 = true;
+  products({&w, 1}, p);
+}
+
+void CudaOps::combine_slices(const float* slices, int64_t stride, int32_t count, int32_t rows, int32_t n,
+                             float* part) {
+  CombineParams c{};
+  c.slices = slices;
+  c.part = part;
+  c.slice_stride = stride;
+  c.rows = rows;
+  c.n = n;
+  c.full_n = n;
+  c.local_slices = count;
+  run(kernels_.combine, {{blocks_of(n, 256), static_cast<unsigned>(rows)}, 256}, c);
+}
+
+void CudaOps::linear_sliced(Stage, const Matrix& w, const Act* x, float* part) {
+  const MatrixSpec& s = w.spec;
+  const int64_t stride = static_cast<int64_t>(rows_) * s.n;
+  const size_t slices_bytes =
+      s.slices > 1 ? padded(static_cast<size_t>(stride * s.slices) * sizeof(float)) : 0;
+  if (rows_ == 0 || !begin_scratch(product_bytes({&w, 1}, rows_) + slices_bytes)) return;
+  Product p;
+  p.x = bits(x);
+  p.ldx = s.k;
+  p.rows = rows_;
+  p.ldy = s.n;
+  p.f32 = true;
+  set_slices(p, s, stride);
+  float* slices = s.slices > 1 ? take<float>(static_cast<size_t>(stride * s.slices)) : part;
+  p.y = slices;
+  products({&w, 1}, p);
+  if (s.slices > 1) combine_slices(slices, stride, s.slices, rows_, s.n, part);
+}
+
+const CudaOps::ExpertTable* CudaOps::expert_table(const ExpertWeights& w) {
+  const auto same = [](const Matrix& a, const Matrix& b) {
+    return a.data == b.data && a.spec.format == b.spec.format && kind_of(a.spec) == kind_of(b.spec) &&
+           a.spec.n == b.spec.n && a.spec.k == b.spec.k;
+  };
+  const auto last = static_cast<size_t>(w.experts - 1);
+  const Matrix* const lists[3] = {w.gate, w.up, w.down};
+  const auto found = expert_tables_.find(w.gate);
+  MatrixRef* place = nullptr;
+  if (found != expert_tables_.end()) {
+    bool valid = found->second.experts == w.experts;
+    for (int i = 0; i < 3 && valid; ++i) {
+      valid = same(found->second.first[i], lists[i][0]) && same(found->second.last[i], lists[i][last]);
+    }
+    if (valid) return &found->second;
+    if (found->second.experts >= w.experts) place = found->second.refs;
+    expert_tables_.erase(found);
+  }
+  const size_t count = static_cast<size_t>(w.experts) * 3, bytes = padded(count * sizeof(MatrixRef));
+  if (place == nullptr) {
+    if (tables_used_ + bytes > tables_.size()) {
+      unsupported("too many expert layers");
+      return nullptr;
+    }
+    place = reinterpret_cast<MatrixRef*>(tables_.data() + tables_used_);
+    tables_used_ += bytes;
+  }
+  ExpertTable table;
+  table.refs = place;
+  table.experts = w.experts;
+  for (int i = 0; i < 3; ++i) {
+    table.first[i] = lists[i][0];
+    table.last[i] = lists[i][last];
+  }
+  std::vector<MatrixRef> refs;
+  refs.reserve(count);
+  const auto note = [](std::vector<MatrixSpec>& kinds, const MatrixSpec& s) {
+    for (const MatrixSpec& k : kinds) {
+      if (k.format == s.format && kind_of(k) == kind_of(s)) return;
+    }
+    kinds.push_back(s);
+  };
+  for (int32_t e = 0; e < w.experts; ++e) {
+    refs.push_back(ref_of(w.gate[e]));
+    refs.push_back(ref_of(w.up[e]));
+    refs.push_back(ref_of(w.down[e]));
+    note(table.kinds[0], w.gate[e].spec);
+    note(table.kinds[0], w.up[e].spec);
+    note(table.kinds[1], w.down[e].spec);
+  }
+  for (const auto& kinds : table.kinds) {
+    for (const MatrixSpec& s : kinds) {
+      if (s.format != kinds[0].format) unsupported("experts of one layer in several formats");
+    }
+  }
+  upload(table.refs, refs.data(), count * sizeof(MatrixRef));
+  return &expert_tables_.emplace(w.gate, std::move(table)).first->second;
+}
+
+bool CudaOps::all_tuned(const ExpertTable& table) const {
+  for (const MatrixSpec& s : table.kinds[0]) {
+    if (kernels_of(s).few1.function == nullptr) return false;
+  }
+  return true;
+}
+
+CudaOps::Pairs CudaOps::group_pairs(const int32_t* idx, int32_t top_k, int32_t experts,
+                                    int32_t rows_per_item) {
+  Pairs g;
+  g.count = rows_ * top_k;
+  g.max_items = std::min(g.count, experts + g.count / rows_per_item);
+  const auto pairs = static_cast<size_t>(g.count);
+  g.pair_of = take<int32_t>(pairs);
+  g.row = take<int32_t>(pairs);
+  g.expert = take<int32_t>(pairs);
+  g.items = take<ExpertItem>(static_cast<size_t>(g.max_items));
+  g.item_count = take<int32_t>(1);
+  GroupParams p{};
+  p.idx = idx;
+  p.pair_of = g.pair_of;
+  p.pair_row = g.row;
+  p.pair_expert = g.expert;
+  p.items = g.items;
+  p.item_count = g.item_count;
+  p.rows = rows_;
+  p.top_k = top_k;
+  p.experts = experts;
+  p.rows_per_item = rows_per_item;
+  run(kernels_.group_pairs, {{1}, 1024}, p);
+  return g;
+}
+
+void CudaOps::expert_products(const ExpertTable& table, int which, int32_t first_part, int32_t joined,
+                              const Pairs& pairs, const Bits16* x, int64_t ldx, int64_t part_stride,
+                              bool by_row, const Product& out, int32_t columns_first, int32_t columns_count,
+                              int32_t n, int32_t unit_span) {
+  const auto slices = static_cast<unsigned>(std::max(1, out.slices));
+  for (const MatrixSpec& spec : table.kinds[which]) {
+    if (spec.format == MatrixFormat::kF32) {
+      for (int32_t part = 0; part < joined; ++part) {
+        MatvecF32Params q{};
+        q.x = x;
+        q.y = out.y;
+        q.ldx = ldx;
+        q.ldy = out.ldy;
+        q.n = n;
+        q.k = spec.k;
+        q.out_f32 = out.f32;
+        q.column = part * n;
+        copy_slices(q, out);
+        q.items = pairs.items;
+        q.item_count = pairs.item_count;
+        q.table = table.refs;
+        q.table_stride = 3;
+        q.part = first_part + part;
+        q.pair_row = by_row ? pairs.row : nullptr;
+        run(kernels_.matvec_f32, {{blocks_of(n, 8), static_cast<unsigned>(pairs.max_items), slices}, 256}, q);
+      }
+      continue;
+    }
+    const MatmulKernels& k = kernels_of(spec);
+    const bool few = rows_ <= kFewRows && k.few1.function != nullptr;
+    const int32_t channels = kBlockN;
+    const ColumnBlocks blocks = column_blocks(columns_first, columns_count, channels);
+    MatmulParams q{};
+    q.x = x;
+    q.ldx = ldx;
+    q.y = out.y;
+    q.ldy = out.ldy;
+    q.out_f32 = out.f32;
+    q.kind = kind_of(spec);
+    q.joined = joined;
+    q.split = 8;
+    q.unit_span = unit_span > 1 ? unit_span : 0;
+    q.raw = unit_span > 1;
+    copy_slices(q, out);
+    q.items = pairs.items;
+    q.item_count = pairs.item_count;
+    q.table = table.refs + first_part;
+    q.table_stride = 3;
+    q.pair_row = by_row ? pairs.row : nullptr;
+    q.x_part_stride = static_cast<int32_t>(part_stride);
+    q.block_offset = blocks.offset;
+    q.column_shift = columns_first;
+    for (int32_t part = 0; part < joined; ++part) {
+      q.parts[part].column = part * n;
+      q.parts[part].block_begin = part * ((n + channels - 1) / channels);
+    }
+    const auto across = static_cast<unsigned>(blocks.count * joined),
+               down = static_cast<unsigned>(pairs.max_items);
+    if (few) {
+      run(k.few1, {{across, down, slices * static_cast<unsigned>(unit_span)}, 256, k.few1_shared}, q);
+    } else {
+      run(k.many, {{across, down, slices}, 256, k.many_shared}, q);
+    }
+  }
+}
+
+void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t* idx, const float* weight,
+                      float* part) {
+  if (rows_ == 0 || !status_.ok()) return;
+  if (w.experts > 1024 || w.top_k > 64) return unsupported("more than 1024 experts or 64 a token");
+  const ExpertTable* table = expert_table(w);
+  if (table == nullptr || !status_.ok()) return;
+  const MatrixSpec& gate = w.gate[0].spec;
+  const MatrixSpec& down = w.down[0].spec;
+  const int32_t hidden = gate.k, pairs_count = rows_ * w.top_k, slices = down.slices;
+  const bool exl3 = gate.format == MatrixFormat::kExl3, down_exl3 = down.format == MatrixFormat::kExl3;
+  const bool shared = w.shared_gate.spec.n > 0;
+  const auto pairs = static_cast<size_t>(pairs_count), rows = static_cast<size_t>(rows_);
+  const auto h = static_cast<size_t>(hidden), width = static_cast<size_t>(w.width),
+             n_slices = static_cast<size_t>(slices);
+
+  // The down slices of all pairs may be large: they come in passes over columns, each combined before the
+  // next.
+  int32_t passes = 1;
+  const size_t down_bytes = n_slices * pairs * h * sizeof(float);
+  while (down_bytes / static_cast<size_t>(passes) > kDownPassBytes && hidden / passes % (2 * kBlockN) == 0)
+    passes *= 2;
+  const int32_t pass_columns = (hidden + passes - 1) / passes;
+
+  // Few rows of EXL3: the first product leaves sums by unit, which expert_act adds and finishes.
+  const bool by_unit = exl3 && rows_ <= kFewRows && hidden > kUnit && all_tuned(*table);
+  const int32_t span = by_unit ? (hidden + kUnit - 1) / kUnit : 1;
+  const size_t rotated_rows = !exl3 ? 0 : w.shared_suh ? rows : 2 * pairs;
+  const auto shared_width = static_cast<size_t>(w.shared_gate.spec.n);
+  size_t need = padded(rotated_rows * h * 2) + padded(pairs * width * 4) + padded(pairs * width * 2) +
+                padded(n_slices * pairs * static_cast<size_t>(pass_columns) * 4) + 3 * padded(pairs * 4) +
+                padded(static_cast<size_t>(span) * pairs * width * 2 * 4) +
+                padded((pairs + static_cast<size_t>(w.experts)) * sizeof(ExpertItem)) + 4096;
+  if (shared) {
+    const Matrix both[2] = {w.shared_gate, w.shared_up};
+    need += product_bytes(both, rows_) + product_bytes({&w.shared_down, 1}, rows_) +
+            padded(rows * shared_width * 4) + padded(rows * shared_width * 2) +
+            padded(n_slices * rows * h * 4);
+  }
+  if (!begin_scratch(need)) return;
+
+  // Few rows: at most 8 a pass. An expert that more rows picked is read again, which is rare.
+  const int32_t per_item = rows_ <= kFewRows ? 8 : kRowsPerTile;
+  const Pairs g = group_pairs(idx, w.top_k, w.experts, per_item);
+
+  // Inputs: rotated once a row when all gate and up matrices share their signs and scales, else per pair.
+  const Bits16* input = bits(x);
+  bool by_row = true;
+  int64_t part_stride = 0;
+  if (exl3) {
+    Bits16* rotated = take<Bits16>(rotated_rows * h);
+    RotateParams r{};
+    r.x = bits(x);
+    r.y = rotated;
+    r.ldx = r.ldy = hidden;
+    r.k = hidden;
+    if (w.shared_suh) {
+      r.rows = rows_;
+      r.suh = ref_of(w.gate[0]).suh;
+      run(kernels_.rotate, {{blocks_of(hidden, 1024), static_cast<unsigned>(rows_)}, 256}, r);
+    } else {
+      r.rows = pairs_count;
+      r.pair_row = g.row;
+      r.pair_expert = g.expert;
+      r.table = table->refs;
+      r.table_stride = 3;
+      for (int32_t i = 0; i < 2; ++i) {
+        r.part = i;
+        r.y = rotated + static_cast<size_t>(i) * pairs * h;
+        run(kernels_.rotate, {{blocks_of(hidden, 1024), static_cast<unsigned>(pairs_count)}, 256}, r);
+      }
+      by_row = false;
+      part_stride = pairs_count;
+    }
+    input = rotated;
+  }
+
+  Product gate_up;
+  gate_up.ldy = 2 * w.width;
+  gate_up.f32 = by_unit;
+  gate_up.slice_stride = static_cast<int64_t>(pairs_count) * 2 * w.width;
+  if (by_unit) {
+    gate_up.y = take<float>(static_cast<size_t>(span) * 2 * pairs * width);
+  } else {
+    gate_up.y = take<Bits16>(2 * pairs * width);
+  }
+  expert_products(*table, 0, 0, 2, g, input, hidden, part_stride, by_row, gate_up, 0, w.width, w.width, span);
+
+  ExpertActParams a{};
+  a.gate_up = by_unit ? nullptr : static_cast<const Bits16*>(gate_up.y);
+  a.sums = by_unit ? static_cast<const float*>(gate_up.y) : nullptr;
+  a.unit_stride = gate_up.slice_stride;
+  a.units = span;
+  a.out = take<Bits16>(pairs * width);
+  a.pairs = pairs_count;
+  a.width = w.width;
+  a.limit = w.limit;
+  a.pair_expert = g.expert;
+  a.table = table->refs;
+  a.table_stride = 3;
+  a.down_exl3 = down_exl3;
+  run(kernels_.expert_act, {{blocks_of(w.width, 1024), static_cast<unsigned>(pairs_count)}, 256}, a);
+
+  const float* shared_slices = nullptr;
+  const int64_t shared_stride = static_cast<int64_t>(rows_) * hidden;
+  if (shared) {
+    Product p;
+    p.x = bits(x);
+    p.ldx = hidden;
+    p.rows = rows_;
+    Bits16* both = take<Bits16>(2 * rows * shared_width);
+    Bits16* act = take<Bits16>(rows * shared_width);
+    float* out = take<float>(n_slices * rows * h);
+    p.y = both;
+    p.ldy = static_cast<int64_t>(2 * shared_width);
+    const Matrix ws[2] = {w.shared_gate, w.shared_up};
+    products(ws, p);
+    GluParams u{both, act, rows_, w.shared_gate.spec.n, w.limit};
+    run(kernels_.glu, {{blocks_of(u.width, 256), static_cast<unsigned>(rows_)}, 256}, u);
+    Product d;
+    d.x = act;
+    d.ldx = w.shared_down.spec.k;
+    d.rows = rows_;
+    d.y = out;
+    d.ldy = hidden;
+    d.f32 = true;
+    set_slices(d, w.shared_down.spec, shared_stride);
+    products({&w.shared_down, 1}, d);
+    shared_slices = out;
+  }
+
+  Product d;
+  d.f32 = true;
+  d.ldy = pass_columns;
+  set_slices(d, down, static_cast<int64_t>(pairs_count) * pass_columns);
+  float* out = take<float>(n_slices * pairs * static_cast<size_t>(pass_columns));
+  d.y = out;
+  for (int32_t pass = 0; pass < passes; ++pass) {
+    const int32_t first = pass * pass_columns, count = std::min(pass_columns, hidden - first);
+    expert_products(*table, 1, 2, 1, g, a.out, w.width, 0, false, d, first, count, hidden, 1);
+    CombineParams c{};
+    c.slices = out;
+    c.shared = shared_slices;
+    c.part = part;
+    c.slice_stride = d.slice_stride;
+    c.shared_stride = shared_stride;
+    c.rows = rows_;
+    c.n = pass_columns;
+    c.column0 = first;
+    c.full_n = hidden;
+    c.local_slices = slices;
+    c.top_k = w.top_k;
+    c.pair_of = g.pair_of;
+    c.weight = weight;
+    run(kernels_.combine, {{blocks_of(count, 256), static_cast<unsigned>(rows_)}, 256}, c);
+  }
+}
+
+}  // namespace firesteel::cuda

@@ -1,0 +1,148 @@
+// EXL3 decoding in registers: the 8 weights of a lane of a 16×16 tile, as the A fragment of Wᵀ.
+//
+// Packed group (pack.h): for 16 output channels × 64 columns, lane L holds the K bytes of each of the four
+// tiles, as one big-endian bit string of 32·K bits in K words. The 16 bits before a lane's own come from the
+// lane before it.
+#pragma once
+
+#include "ops/cuda/common.cuh"
+
+namespace firesteel::cuda {
+
+enum : int { kCode3Inst = 0, kCodeMcg = 1, kCodeMul1 = 2 };
+
+/// (x & a) ^ b in one instruction.
+__device__ __forceinline__ uint32_t and_xor(uint32_t x, uint32_t a, uint32_t b) {
+  uint32_t r;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6A;" : "=r"(r) : "r"(x), "r"(a), "r"(b));
+  return r;
+}
+
+/// Two states (16 bits each, clean above) to two fp16 values.
+template <int kCode>
+__device__ __forceinline__ uint32_t exl3_pair(uint32_t s0, uint32_t s1) {
+  if constexpr (kCode == kCodeMul1) {
+    const uint32_t h0 = __dp4a(s0 * 0x83DCD12Du, 0x01010101u, 0x6400u);
+    const uint32_t h1 = __dp4a(s1 * 0x83DCD12Du, 0x01010101u, 0x6400u);
+    const uint32_t h = __byte_perm(h0, h1, 0x5410);
+    const __half2 v = __hfma2(*reinterpret_cast<const __half2*>(&h), __half2half2(__ushort_as_half(0x1EEE)),
+                              __half2half2(__ushort_as_half(0xC931)));
+    return *reinterpret_cast<const uint32_t*>(&v);
+  } else {
+    uint32_t x0, x1;
+    if constexpr (kCode == kCodeMcg) {
+      x0 = s0 * 0xCBAC1FEDu;
+      x1 = s1 * 0xCBAC1FEDu;
+    } else {
+      x0 = s0 * 89226354u + 64248484u;
+      x1 = s1 * 89226354u + 64248484u;
+    }
+    x0 = and_xor(x0, 0x8FFF8FFFu, 0x3B603B60u);
+    x1 = and_xor(x1, 0x8FFF8FFFu, 0x3B603B60u);
+    const uint32_t lo = __byte_perm(x0, x1, 0x5410), hi = __byte_perm(x0, x1, 0x7632);
+    const __half2 v = __hadd2(*reinterpret_cast<const __half2*>(&lo), *reinterpret_cast<const __half2*>(&hi));
+    return *reinterpret_cast<const uint32_t*>(&v);
+  }
+}
+
+/// The words of one packed group of a lane, and the tails of the lane before.
+template <int kBits>
+struct Exl3Group {
+  uint32_t w[kBits];
+  uint32_t tail[2];  // tiles 0 and 1, tiles 2 and 3: low half the even tile
+
+  __device__ __forceinline__ void load(const uint8_t* group) {
+    const int lane = threadIdx.x & 31;
+    const uint8_t* p = group;
+    int i = 0;
+#pragma unroll
+    for (int q = 0; q < kBits / 4; ++q) {
+      const uint4 v = load_stream16(p + 16 * lane);
+      w[i] = v.x, w[i + 1] = v.y, w[i + 2] = v.z, w[i + 3] = v.w;
+      i += 4;
+      p += 512;
+    }
+    if constexpr ((kBits & 2) != 0) {
+      const uint2 v = load_stream8(p + 8 * lane);
+      w[kBits & ~3] = v.x, w[(kBits & ~3) + 1] = v.y;
+      p += 256;
+    }
+    if constexpr ((kBits & 1) != 0) w[kBits - 1] = load_stream4(p + 4 * lane);
+  }
+
+  /// 16 bits ending at bit `kEnd` of the lane's string.
+  template <int kEnd>
+  __device__ __forceinline__ uint32_t bits_before() const {
+    constexpr int last = (kEnd - 1) / 32, shift = (32 - kEnd % 32) % 32;  // shift right inside the last word
+    if constexpr (shift + 16 <= 32) {
+      return w[last] >> shift;  // garbage above bit 16
+    } else {
+      return __funnelshift_r(w[last], w[last - 1], shift);
+    }
+  }
+
+  /// Exchanges the tails; all lanes of the warp.
+  __device__ __forceinline__ void exchange() {
+    const int from = ((threadIdx.x & 31) + 31) & 31;
+    if constexpr (kBits == 1) {
+      const uint32_t one = __shfl_sync(0xffffffffu, w[0], from);
+      const uint32_t two = __shfl_sync(0xffffffffu, w[0], (from + 31) & 31);
+      // Tile i is byte 3 - i of the word.
+      tail[0] = (two >> 24) << 8 | one >> 24 | (two & 0x00ff0000u) << 8 | (one & 0x00ff0000u);
+      tail[1] = (two & 0xff00u) | ((one >> 8) & 0xffu) | (two & 0xffu) << 24 | (one & 0xffu) << 16;
+    } else {
+      const uint32_t t0 = __byte_perm(bits_before<8 * kBits>(), bits_before<16 * kBits>(), 0x5410);
+      const uint32_t t1 = __byte_perm(bits_before<24 * kBits>(), bits_before<32 * kBits>(), 0x5410);
+      tail[0] = __shfl_sync(0xffffffffu, t0, from);
+      tail[1] = __shfl_sync(0xffffffffu, t1, from);
+    }
+  }
+
+  /// State of element j of tile kTile.
+  template <int kTile, int j>
+  __device__ __forceinline__ uint32_t state() const {
+    constexpr int begin = 8 * kBits * kTile, end = begin + (j + 1) * kBits;
+    if constexpr (end - begin >= 16) {
+      constexpr int last = (end - 1) / 32, shift = (32 - end % 32) % 32;
+      if constexpr (shift == 16) return w[last] >> 16;
+      if constexpr (shift == 0) return w[last] & 0xffffu;
+      if constexpr (shift == 8) return __byte_perm(w[last], 0, 0x4421);
+      return bits_before<end>() & 0xffffu;
+    } else {
+      // (end - begin) own bits behind the tail of the lane before.
+      constexpr int own = end - begin;
+      constexpr int last = (end - 1) / 32, shift = (32 - end % 32) % 32;
+      const uint32_t t = (kTile & 1) ? tail[kTile / 2] >> 16 : tail[kTile / 2];
+      uint32_t low;  // own bits at the bottom, garbage above
+      if constexpr (shift + own <= 32) {
+        low = w[last] >> shift;
+      } else {
+        low = __funnelshift_r(w[last], w[last - 1], shift);
+      }
+      constexpr uint32_t mask = (1u << own) - 1;
+      return ((t << own) | (low & mask)) & 0xffffu;
+    }
+  }
+
+  template <int kCode, int kTile>
+  __device__ __forceinline__ void fragment(uint32_t (&a)[4]) const {
+    if constexpr (kBits == 4) {
+      // Every window is byte-aligned in one of four words: no masks.
+      const uint32_t own = w[kTile];
+      const uint32_t before = (kTile & 1) ? tail[kTile / 2] >> 16 : tail[kTile / 2];
+      const uint32_t own4 = own >> 4;
+      const uint32_t s = __funnelshift_r(own, before, 20), s4 = s >> 4;
+      a[0] = exl3_pair<kCode>(__byte_perm(s, 0, 0x4421), __byte_perm(s4, 0, 0x4410));
+      a[2] = exl3_pair<kCode>(__byte_perm(s, 0, 0x4410), own >> 16);
+      a[1] = exl3_pair<kCode>(__byte_perm(own4, 0, 0x4421), __byte_perm(own, 0, 0x4421));
+      a[3] = exl3_pair<kCode>(__byte_perm(own4, 0, 0x4410), __byte_perm(own, 0, 0x4410));
+    } else {
+      a[0] = exl3_pair<kCode>(state<kTile, 0>(), state<kTile, 1>());
+      a[2] = exl3_pair<kCode>(state<kTile, 2>(), state<kTile, 3>());
+      a[1] = exl3_pair<kCode>(state<kTile, 4>(), state<kTile, 5>());
+      a[3] = exl3_pair<kCode>(state<kTile, 6>(), state<kTile, 7>());
+    }
+  }
+};
+
+}  // namespace firesteel::cuda

@@ -1,0 +1,281 @@
+// Around the grouped products: routing, grouping by expert, EXL3 input rotation, the expert activation, the
+// combine.
+#include "ops/cuda/common.cuh"
+
+namespace firesteel::cuda {
+
+namespace {
+constexpr int kMaxExperts = 1024;
+}
+
+/// One block a row. Scores with bias pick; unbiased probabilities weigh. Ties go to the lower id.
+extern "C" __global__ void __launch_bounds__(256) router_pick(const __grid_constant__ RouterParams p) {
+  begin_kernel();
+  __shared__ float prob[kMaxExperts], choice[kMaxExperts], best_value[8];
+  __shared__ int best_index[8], picked[64];
+  const int row = blockIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  for (int e = threadIdx.x; e < p.experts; e += 256) {
+    float logit = 0.0f;
+    for (int u = 0; u < p.units; ++u)
+      logit += p.logits[u * p.unit_stride + static_cast<int64_t>(row) * p.experts + e];
+    prob[e] = sigmoid(logit);
+    const float c = prob[e] + p.bias[e];
+    choice[e] = isnan(c) ? -INFINITY : c;
+  }
+  __syncthreads();
+  if (p.groups > 1 && threadIdx.x == 0) {
+    // Group score: its two best; the best top_groups groups stay.
+    const int size = p.experts / p.groups;
+    float score[64];
+    for (int g = 0; g < p.groups && g < 64; ++g) {
+      float a = -INFINITY, b = -INFINITY;
+      for (int e = g * size; e < (g + 1) * size; ++e) {
+        const float c = choice[e];
+        if (c > a) {
+          b = a;
+          a = c;
+        } else if (c > b) {
+          b = c;
+        }
+      }
+      score[g] = size > 1 ? a + b : a;
+    }
+    uint64_t kept = 0;
+    for (int n = 0; n < p.top_groups; ++n) {
+      int at = -1;
+      for (int g = 0; g < p.groups && g < 64; ++g) {
+        if (!(kept >> g & 1) && (at < 0 || score[g] > score[at])) at = g;
+      }
+      if (at >= 0) kept |= 1ull << at;
+    }
+    for (int g = 0; g < p.groups && g < 64; ++g) {
+      if (kept >> g & 1) continue;
+      for (int e = g * size; e < (g + 1) * size; ++e) choice[e] = -INFINITY;
+    }
+  }
+  __syncthreads();
+  for (int n = 0; n < p.top_k; ++n) {
+    float value = -INFINITY;
+    int index = p.experts;
+    for (int e = threadIdx.x; e < p.experts; e += 256) {
+      if (choice[e] > value || (choice[e] == value && e < index)) {
+        value = choice[e];
+        index = e;
+      }
+    }
+#pragma unroll
+    for (int mask = 16; mask > 0; mask >>= 1) {
+      const float v = __shfl_xor_sync(0xffffffffu, value, mask);
+      const int i = __shfl_xor_sync(0xffffffffu, index, mask);
+      if (v > value || (v == value && i < index)) {
+        value = v;
+        index = i;
+      }
+    }
+    if (lane == 0) {
+      best_value[warp] = value;
+      best_index[warp] = index;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      for (int w = 1; w < 8; ++w) {
+        if (best_value[w] > value || (best_value[w] == value && best_index[w] < index)) {
+          value = best_value[w];
+          index = best_index[w];
+        }
+      }
+      picked[n] = index;
+      choice[index] = nanf("");  // neither greater than nor equal to anything: never picked again
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) {
+    for (int i = 1; i < p.top_k; ++i) {  // ascending ids
+      const int v = picked[i];
+      int j = i;
+      for (; j > 0 && picked[j - 1] > v; --j) picked[j] = picked[j - 1];
+      picked[j] = v;
+    }
+    float sum = 0.0f;
+    for (int i = 0; i < p.top_k; ++i) sum += prob[picked[i]];
+    for (int i = 0; i < p.top_k; ++i) {
+      float w = prob[picked[i]];
+      if (p.norm_topk) w = w / (sum + 1e-20f);
+      p.idx[row * p.top_k + i] = picked[i];
+      p.weight[row * p.top_k + i] = w * p.factor;
+    }
+  }
+}
+
+/// One block: counting sort of the pairs by expert, and the items of at most rows_per_item pairs.
+extern "C" __global__ void __launch_bounds__(1024) group_pairs(const __grid_constant__ GroupParams p) {
+  begin_kernel();
+  __shared__ int count[kMaxExperts], first[kMaxExperts], item[kMaxExperts], cursor[kMaxExperts];
+  const int e = threadIdx.x, pairs = p.rows * p.top_k;
+  count[e] = 0;
+  __syncthreads();
+  for (int i = threadIdx.x; i < pairs; i += 1024) atomicAdd(&count[p.idx[i]], 1);
+  __syncthreads();
+  const int mine = count[e];
+  const int mine_items = (mine + p.rows_per_item - 1) / p.rows_per_item;
+  first[e] = mine;
+  item[e] = mine_items;
+  __syncthreads();
+  for (int step = 1; step < kMaxExperts; step <<= 1) {
+    const int a = e >= step ? first[e - step] : 0, b = e >= step ? item[e - step] : 0;
+    __syncthreads();
+    first[e] += a;
+    item[e] += b;
+    __syncthreads();
+  }
+  const int begin = first[e] - mine, item_begin = item[e] - mine_items;
+  cursor[e] = begin;
+  for (int i = 0; i < mine_items; ++i) {
+    p.items[item_begin + i] =
+        ExpertItem{e, begin + i * p.rows_per_item, min(p.rows_per_item, mine - i * p.rows_per_item), 0};
+  }
+  if (e == kMaxExperts - 1) *p.item_count = item[e];
+  __syncthreads();
+  for (int i = threadIdx.x; i < pairs; i += 1024) {
+    const int expert = p.idx[i];
+    const int at = atomicAdd(&cursor[expert], 1);
+    p.pair_of[i] = at;
+    p.pair_row[at] = i / p.top_k;
+    p.pair_expert[at] = expert;
+  }
+}
+
+/// One warp a 128-block of a row.
+extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__ RotateParams p) {
+  begin_kernel();
+  const int lane = threadIdx.x & 31;
+  const int block = blockIdx.x * 8 + (threadIdx.x >> 5), row = blockIdx.y;
+  if (block * 128 >= p.k) return;
+  const Bits16* suh = p.suh;
+  int source = row;
+  if (p.pair_row != nullptr) source = p.pair_row[row];
+  if (p.pair_expert != nullptr) suh = p.table[p.pair_expert[row] * p.table_stride + p.part].suh;
+  const int c = block * 128 + 4 * lane;
+  const Bits16* x = p.x + source * p.ldx + c;
+  float v[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] = from_bf16(x[i]) * from_f16(suh[c + i]);
+  hadamard128(v);
+  Bits16* y = p.y + row * p.ldy;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) y[exl3_slot(c + i)] = to_f16(v[i]);
+}
+
+/// One warp a 128-block of a pair.
+extern "C" __global__ void __launch_bounds__(256) expert_act(const __grid_constant__ ExpertActParams p) {
+  begin_kernel();
+  const int lane = threadIdx.x & 31;
+  const int block = blockIdx.x * 8 + (threadIdx.x >> 5), pair = blockIdx.y;
+  if (block * 128 >= p.width) return;
+  const MatrixRef* refs = p.table + p.pair_expert[pair] * p.table_stride;
+  const int c = block * 128 + 4 * lane;
+  const int64_t row = static_cast<int64_t>(pair) * 2 * p.width;
+  float gu[2][4];
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    if (p.sums != nullptr) {
+      float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+      for (int u = 0; u < p.units; ++u) {
+        const float4 s =
+            *reinterpret_cast<const float4*>(p.sums + u * p.unit_stride + row + part * p.width + c);
+        v[0] += s.x;
+        v[1] += s.y;
+        v[2] += s.z;
+        v[3] += s.w;
+      }
+      hadamard128(v);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) gu[part][i] = from_bf16(to_bf16(v[i] * from_f16(refs[part].svh[c + i])));
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        gu[part][i] = c + i < p.width ? from_bf16(p.gate_up[row + part * p.width + c + i]) : 0.0f;
+      }
+    }
+  }
+  Bits16* y = p.out + static_cast<int64_t>(pair) * p.width;
+  float v[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float g = at_most(gu[0][i], p.limit), u = at_least(at_most(gu[1][i], p.limit), -p.limit);
+    v[i] = silu(g) * u;
+  }
+  if (!p.down_exl3) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (c + i < p.width) y[c + i] = to_bf16(v[i]);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] = from_bf16(to_bf16(v[i])) * from_f16(refs[2].suh[c + i]);
+  hadamard128(v);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) y[exl3_slot(c + i)] = to_f16(v[i]);
+}
+
+/// One warp a 128-block of a row and slice: blockIdx.x · 8 + warp = block, blockIdx.y = row, blockIdx.z =
+/// slice.
+extern "C" __global__ void __launch_bounds__(256) exl3_finish(const __grid_constant__ FinishParams p) {
+  begin_kernel();
+  const int lane = threadIdx.x & 31, block = blockIdx.x * 8 + (threadIdx.x >> 5);
+  const int row = blockIdx.y, slice = blockIdx.z;
+  if (block >= p.blocks) return;
+  int part = 0;
+  while (part + 1 < p.joined && block >= p.parts[part + 1].block_begin) ++part;
+  const MatrixRef& m = p.parts[part];
+  const int c = (block - m.block_begin) * 128 + 4 * lane, column = m.column + c;
+  float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  for (int u = 0; u < p.unit_span; ++u) {
+    const float4 s = *reinterpret_cast<const float4*>(p.sums + (slice * p.unit_span + u) * p.unit_stride +
+                                                      row * p.ld + column - p.column0);
+    v[0] += s.x;
+    v[1] += s.y;
+    v[2] += s.z;
+    v[3] += s.w;
+  }
+  hadamard128(v);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float y = v[i] * from_f16(m.svh[c + i]);
+    const int64_t at = slice * p.slice_stride + row * p.ldy + column + i;
+    if (p.out_f32) {
+      static_cast<float*>(p.y)[at] = y;
+    } else {
+      static_cast<Bits16*>(p.y)[at] = to_bf16(y);
+    }
+  }
+}
+
+/// Experts in ascending id per slice, then the shared expert, then the slices; or slices alone (top_k = 0).
+extern "C" __global__ void __launch_bounds__(256) combine(const __grid_constant__ CombineParams p) {
+  begin_kernel();
+  const int row = blockIdx.y, c = blockIdx.x * 256 + threadIdx.x;
+  if (c >= p.n) return;
+  float s[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (i >= p.local_slices) continue;
+    const float* slice = p.slices + i * p.slice_stride + c;
+    if (p.top_k > 0) {
+      for (int j = 0; j < p.top_k; ++j) {
+        const float part = slice[static_cast<int64_t>(p.pair_of[row * p.top_k + j]) * p.n];
+        s[i] = fmaf(p.weight[row * p.top_k + j], part, s[i]);
+      }
+      if (p.shared != nullptr) {
+        s[i] += p.shared[i * p.shared_stride + static_cast<int64_t>(row) * p.full_n + p.column0 + c];
+      }
+    } else {
+      s[i] = slice[static_cast<int64_t>(row) * p.n];
+    }
+  }
+  const float low = p.local_slices > 1 ? s[0] + s[1] : s[0];
+  p.part[static_cast<int64_t>(row) * p.full_n + p.column0 + c] =
+      p.local_slices > 2 ? low + (s[2] + s[3]) : low;
+}
+
+}  // namespace firesteel::cuda

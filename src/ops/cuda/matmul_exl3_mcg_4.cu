@@ -1,0 +1,11 @@
+// Products with EXL3 weights: codebook mcg, 4 bits.
+#include "ops/cuda/matmul.cuh"
+
+namespace firesteel::cuda {
+
+using Weights = Exl3Weights<4, kCodeMcg>;
+FS_KERNEL(matmul_exl3_mcg_4_few1) { matmul_few<Weights, 1, 8, 4, 1, 8>(p); }
+FS_KERNEL_WIDE(matmul_exl3_mcg_4_few4) { matmul_few<Weights, 1, 8, 2, 4, 8>(p); }
+FS_KERNEL(matmul_exl3_mcg_4_many) { matmul_many<Weights>(p); }
+
+}  // namespace firesteel::cuda

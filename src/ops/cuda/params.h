@@ -1,0 +1,338 @@
+// The parameter structs of the kernels, shared by host and device code: plain C++ with fixed layouts.
+//
+// A kernel takes exactly one of these by value (gpu::Kernel<P>). Pointers are device memory. 16-bit elements
+// are kept as uint16_t here: bf16 for activations, fp16 for EXL3 vectors.
+#pragma once
+
+#include <cstdint>
+
+namespace firesteel::cuda {
+
+using Bits16 = uint16_t;
+
+// K is summed in units of this many columns, each an unbroken chain of tensor-core products from zero; the
+// units of a slice are added in ascending order. This, not the launch shape, defines the bits of a product.
+inline constexpr int kUnit = 512;
+inline constexpr int kFp8Unit = 128;  // FP8: one scale block
+inline constexpr int kTileN = 16;     // output channels of a tile
+inline constexpr int kGroupK = 64;    // columns of a packed group
+inline constexpr int kBlockN = 128;  // output channels of a thread block with a Hadamard, or of a prompt tile
+inline constexpr int kRowsPerTile = 64;  // rows of a prompt tile
+inline constexpr int kMaxJoined = 8;
+inline constexpr int kMaxRowList = 256;
+
+/// One matrix as kernels see it.
+struct MatrixRef {
+  const uint8_t* data;  // packed tiles (pack.h)
+  const float* scale;   // FP8: [⌈n/128⌉, ⌈k/128⌉]
+  const Bits16* suh;    // EXL3: [k]
+  const Bits16* svh;    // EXL3: [n]
+  int32_t n;
+  int32_t k;
+  int32_t column;       // first output column in y
+  int32_t block_begin;  // first column block of this matrix in the grid
+  int32_t kind;         // bits + 16·codebook for EXL3
+  int32_t pad;
+};
+
+/// Rows of one expert handled together.
+struct ExpertItem {
+  int32_t expert, first, count, pad;
+};
+
+struct MatmulParams {
+  const Bits16* x;
+  void* y;
+  int64_t ldx, ldy;      // elements
+  int64_t slice_stride;  // elements of y between slices
+  int32_t rows;
+  int32_t out_f32;
+  int32_t joined;
+  int32_t slices;
+  int32_t slice_begin[4], slice_end[4];
+  int32_t rows_inner;    // 1: blockIdx.x = row tile, blockIdx.y = column block
+  int32_t kind;          // this launch handles matrices of this kind only
+  int32_t split;         // few rows: parts that the channels of a block are divided into (1, 2, 4, 8)
+  int32_t unit_span;     // > 0: blockIdx.z = slice · unit_span + unit; every unit's sums are stored apart
+  int32_t raw;           // EXL3: sums are stored before the output Hadamard and scale
+  int32_t block_offset;  // first column block of this launch (a pass over part of the columns)
+  int32_t column_shift;  // subtracted from output columns
+  // experts (items != nullptr): matrix = table[expert·table_stride + part]
+  const ExpertItem* items;
+  const int32_t* item_count;
+  const MatrixRef* table;
+  const int32_t* pair_row;  // row of x of each pair; nullptr: the pair's index
+  int32_t table_stride;
+  int32_t x_part_stride;  // rows of x between parts (gate and up rotated apart), 0: shared
+  MatrixRef parts[kMaxJoined];
+};
+
+struct MatvecF32Params {  // fp32 weights: one warp an output
+  const float* w;
+  const Bits16* x;
+  void* y;
+  int64_t ldx, ldy, slice_stride;
+  int32_t n, k, rows, out_f32, column, slices;
+  int32_t slice_begin[4], slice_end[4];
+  const ExpertItem* items;
+  const int32_t* item_count;
+  const MatrixRef* table;
+  const int32_t* pair_row;
+  int32_t table_stride, part;
+};
+
+struct RotateParams {  // EXL3 input: y = fp16(H(x ∘ suh)), in the order of the tensor-core slots
+  const Bits16* x;     // bf16
+  Bits16* y;
+  int64_t ldx, ldy;
+  int32_t k, rows;
+  const Bits16* suh;
+  // per pair: suh from table[expert·stride + part]; row from pair_row
+  const int32_t* pair_row;
+  const int32_t* pair_expert;
+  const MatrixRef* table;
+  int32_t table_stride, part;
+};
+
+struct ExpertActParams {  // SiLU(min(g, limit)) · clamp(u), then the down input of each pair
+  const Bits16* gate_up;  // bf16 [pairs, 2·width], or
+  const float* sums;      // EXL3 unit sums [units, pairs, 2·width]: added and finished here
+  Bits16* out;            // [pairs, width], bf16 or rotated fp16
+  int64_t unit_stride;
+  int32_t pairs, width, units, down_exl3;
+  float limit;
+  const int32_t* pair_expert;
+  const MatrixRef* table;  // expert e: gate, up, down at e·stride
+  int32_t table_stride;
+};
+
+struct FinishParams {  // EXL3 unit sums of few rows to outputs: sum, Hadamard, svh
+  const float* sums;   // [slices · unit_span, rows, ld]
+  void* y;
+  int64_t unit_stride, ld, ldy, slice_stride;
+  int32_t rows, slices, unit_span, out_f32, joined, blocks;
+  int32_t column0;              // of y that column 0 of sums belongs to
+  MatrixRef parts[kMaxJoined];  // block_begin counts blocks of 128
+};
+
+struct CombineParams {  // slices (and experts) to one partial sum
+  const float* slices;  // [slices, rows, n], or experts: [slices, pairs, n]
+  const float* shared;  // experts: [slices, rows, n] or nullptr
+  float* part;          // [rows, n]
+  int64_t slice_stride, shared_stride;
+  int32_t rows, n, local_slices, top_k;
+  int32_t column0;  // first column of this pass: slices hold n columns, part and shared rows have `full_n`
+  int32_t full_n;
+  const int32_t* pair_of;  // experts: [rows, top_k] index of the pair of (row, j)
+  const float* weight;     // [rows, top_k]
+};
+
+struct GroupParams {     // (row, expert) pairs sorted by expert
+  const int32_t* idx;    // [rows, top_k]
+  int32_t* pair_of;      // [rows, top_k]
+  int32_t* pair_row;     // [pairs]
+  int32_t* pair_expert;  // [pairs]
+  ExpertItem* items;
+  int32_t* item_count;
+  int32_t* counts;  // [experts + 1] offsets
+  int32_t rows, top_k, experts, rows_per_item;
+};
+
+struct BatchView {             // the bound batch, in device memory
+  const int32_t* tokens;       // [rows]
+  const int32_t* row_segment;  // [rows]
+  const int32_t* segments;     // [segments][5]: first_row, rows, start, slot, page_begin
+  const int32_t* page_table;
+  int32_t rows, segments_count;
+};
+
+struct EmbedParams {
+  BatchView batch;
+  const uint8_t* table;           // packed bf16, or fp32 rows
+  Bits16* out;                    // streams [rows, 4, h], or MTP: [rows, 2h]
+  int32_t hidden, format, vocab;  // format: 0 bf16, 1 fp32, 2 FP8
+  const float* scale;             // FP8: per 128×128 block
+  // MTP input: out = [RMS(e; enorm), RMS(h; hnorm)]
+  const Bits16* h;
+  const float* enorm;
+  const float* hnorm;
+  float eps;
+};
+
+struct HyperFinishParams {
+  const float* z;  // [slices · unit_span, rows, 24]
+  int64_t slice_stride;
+  const Bits16* streams;  // [rows, 4, h]
+  const float* base;
+  const float* scale;
+  const float* norm;
+  Bits16* x;
+  float* post;
+  float* comb;
+  int32_t rows, hidden, slices, unit_span, iters;
+  float rms_eps, hc_eps;
+};
+
+struct HyperPostParams {
+  const float* y;
+  const float* post;
+  const float* comb;
+  Bits16* streams;
+  int32_t rows, hidden;
+};
+
+struct RmsParams {
+  const float* w;
+  const Bits16* x;
+  Bits16* y;
+  int64_t ldx;
+  int32_t n, rows;
+  float eps;
+};
+
+struct HeadInputParams {
+  const Bits16* streams;
+  const float* norm;
+  Bits16* h;
+  int32_t hidden, count;
+  float eps;
+  int32_t rows[kMaxRowList];
+};
+
+struct GatherParams {
+  const Bits16* x;
+  Bits16* out;
+  int32_t n, count;
+  int32_t rows[kMaxRowList];
+};
+
+struct AddParams {
+  Bits16* x;
+  const float* y;
+  int64_t count;
+};
+
+struct ConvertParams {  // test and transfer helpers
+  const void* src;
+  void* dst;
+  int64_t count;
+  int32_t to_f32;
+};
+
+struct GluParams {
+  const Bits16* gate_up;
+  Bits16* out;
+  int32_t rows, width;
+  float limit;
+};
+
+struct RouterParams {
+  const float* logits;  // [units, rows, experts]
+  const float* bias;
+  int32_t* idx;
+  float* weight;
+  int64_t unit_stride;
+  int32_t units, rows, experts, top_k, groups, top_groups, norm_topk;
+  float factor;
+};
+
+struct KdaParams {
+  BatchView batch;
+  const Bits16* qkv;  // [rows, 3·heads·dim]
+  const Bits16* f;
+  const Bits16* b;
+  const Bits16* g;
+  Bits16* out;
+  const float* conv;
+  const float* a_log;
+  const float* dt_bias;
+  const float* o_norm;
+  uint8_t* state;
+  int64_t slot_stride;
+  float* q;  // scratch [rows, heads·dim]: normalised query
+  float* k;
+  float* v;
+  float* decay;
+  float* beta;  // [rows, heads]
+  float* o;     // [rows, heads·dim]
+  int32_t heads, dim, taps;
+  float lower_bound, rms_eps;
+};
+
+struct AppendParams {
+  BatchView batch;
+  const Bits16* c;
+  uint8_t* plane;
+  int64_t page_stride;
+  int32_t width;
+};
+
+struct PoolAppendParams {
+  BatchView batch;
+  const Bits16* ki;
+  const Bits16* ga;
+  const float* norm_weight;
+  const float* norm_bias;
+  const float* ape;
+  uint8_t* pools;
+  int64_t page_stride;
+  uint8_t* tail;
+  int64_t tail_stride;
+  int32_t dim, kpool;
+};
+
+struct PoolScoreParams {
+  BatchView batch;
+  const Bits16* q;   // [rows, heads·dim]
+  const Bits16* hw;  // [rows, heads]
+  const uint8_t* pools;
+  int64_t page_stride;
+  float* scores;  // [row - first_row, max_pools]
+  int32_t first_row, row_count, heads, dim, kpool;
+  int32_t max_pools;  // row length of scores
+};
+
+struct PoolPickParams {
+  BatchView batch;
+  const float* scores;
+  int32_t* pools;  // [rows, out_stride]
+  int32_t* count;
+  int32_t first_row, row_count, max_pools, out_stride, top_pools, kpool;
+};
+
+struct AbsorbParams {   // q̃[row, head, latent] = W_Kᵀ q, per head; or o[row, head, v] = W_V õ
+  const uint8_t* kv_b;  // packed bf16 [heads·(qk+v), latent]
+  const Bits16* x;
+  Bits16* y;
+  int32_t rows, heads, qk_dim, v_dim, latent;
+};
+
+struct PlainAttentionParams {  // any shape, all of it in one kernel
+  BatchView batch;
+  const Bits16* q;      // [rows, heads·qk_dim]
+  const uint8_t* kv_b;  // packed bf16 or fp32
+  const uint8_t* latents;
+  int64_t page_stride;
+  const int32_t* pools;
+  const int32_t* count;
+  Bits16* out;  // [rows, heads·v_dim]
+  int32_t sel_stride, kpool, heads, qk_dim, v_dim, latent, kv_f32;
+  float scale;
+};
+
+struct AttentionParams {
+  BatchView batch;
+  const Bits16* q;  // absorbed [rows, heads, latent]
+  const uint8_t* latents;
+  int64_t page_stride;
+  const int32_t* pools;
+  const int32_t* count;
+  int32_t sel_stride, kpool;
+  float* part_o;   // [rows, chunks, heads, latent]
+  float* part_ml;  // [rows, chunks, heads, 2]
+  Bits16* out;     // merged õ [rows, heads, latent] bf16
+  int32_t heads, latent, chunks, first_row, row_count;
+  float scale;
+};
+
+}  // namespace firesteel::cuda

@@ -1,0 +1,137 @@
+// Routed and shared experts on CUDA against the CPU backend, and the same bits for a row in any batch.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "ops_cuda/both.h"
+
+namespace firesteel::test {
+namespace {
+
+using Floats = std::vector<float>;
+
+struct ExpertCase {
+  MatrixFormat format;
+  bool shared_suh, shared_expert;
+  int32_t slices, bits;
+  Codebook codebook;
+};
+void PrintTo(const ExpertCase& c, std::ostream* out) {
+  *out << "format " << static_cast<int>(c.format) << " bits " << c.bits << " slices " << c.slices;
+}
+
+constexpr int32_t kExperts = 12, kTop = 4, kHidden = 512, kWidth = 256;
+
+struct Layer {
+  std::vector<RawMatrix> gate, up, down;
+  RawMatrix shared[3];
+};
+
+Layer make_layer(Random& random, const ExpertCase& c) {
+  Layer l;
+  const auto make = [&](int32_t n, int32_t k, const RawMatrix* suh) {
+    return RawMatrix::make(random, c.format, n, k, c.bits, c.codebook, suh);
+  };
+  for (int32_t e = 0; e < kExperts; ++e) {
+    const RawMatrix* suh = c.shared_suh && e > 0 ? &l.gate[0] : nullptr;
+    l.gate.push_back(make(kWidth, kHidden, suh));
+    l.up.push_back(make(kWidth, kHidden, c.shared_suh ? &l.gate[0] : nullptr));
+    l.down.push_back(make(kHidden, kWidth, nullptr));
+    l.down.back().slice(c.slices);
+  }
+  l.shared[0] = RawMatrix::make(random, MatrixFormat::kBf16, kWidth, kHidden);
+  l.shared[1] = RawMatrix::make(random, MatrixFormat::kBf16, kWidth, kHidden);
+  l.shared[2] = RawMatrix::make(random, MatrixFormat::kBf16, kHidden, kWidth);
+  l.shared[2].slice(c.slices);
+  return l;
+}
+
+class Experts : public testing::TestWithParam<ExpertCase> {};
+
+TEST_P(Experts, MatchTheDefinitionAndDoNotDependOnTheBatch) {
+  REQUIRE_CUDA();
+  const ExpertCase c = GetParam();
+  Random random;
+  Layer layer = make_layer(random, c);
+  const int32_t all = 170;
+  const Floats x = bf16_normals(random, all * kHidden, 1.0);
+  std::vector<int32_t> idx(all * kTop);
+  Floats weight(all * kTop);
+  for (int32_t r = 0; r < all; ++r) {
+    std::vector<int32_t> ids(kExperts);
+    for (int32_t e = 0; e < kExperts; ++e) ids[static_cast<size_t>(e)] = e;
+    // The first rows all pick the same experts; expert 7 is never picked by odd rows.
+    for (int32_t i = 0; i < kTop && r >= 20; ++i) {
+      std::swap(ids[static_cast<size_t>(i)],
+                ids[static_cast<size_t>(i) + random.below(static_cast<uint64_t>(kExperts - i))]);
+    }
+    std::sort(ids.begin(), ids.begin() + kTop);
+    for (int32_t i = 0; i < kTop; ++i) {
+      idx[static_cast<size_t>(r * kTop + i)] = ids[static_cast<size_t>(i)];
+      weight[static_cast<size_t>(r * kTop + i)] = static_cast<float>(random.uniform(0.1, 1.0));
+    }
+  }
+  struct Loaded {
+    ExpertWeights w;
+    std::vector<Matrix> gate, up, down;
+  };
+  const auto load = [&](Side& side, Loaded& l) {
+    for (int32_t e = 0; e < kExperts; ++e) {
+      const auto i = static_cast<size_t>(e);
+      l.gate.push_back(side.load(layer.gate[i]));
+      l.up.push_back(side.load(layer.up[i]));
+      l.down.push_back(side.load(layer.down[i]));
+    }
+    l.w.experts = kExperts;
+    l.w.top_k = kTop;
+    l.w.width = kWidth;
+    l.w.limit = 1.5f;
+    l.w.gate = l.gate.data();
+    l.w.up = l.up.data();
+    l.w.down = l.down.data();
+    l.w.shared_suh = c.shared_suh;
+    if (c.shared_expert) {
+      l.w.shared_gate = side.load(layer.shared[0]);
+      l.w.shared_up = side.load(layer.shared[1]);
+      l.w.shared_down = side.load(layer.shared[2]);
+    }
+  };
+  const auto run = [&](Side& side, const ExpertWeights& w, int32_t first, int32_t rows) {
+    TestBatch batch;
+    batch.add(rows, 0, 0);
+    side.ops().bind(batch.view());
+    const auto count = static_cast<size_t>(rows);
+    float* part = side.poisoned(count * kHidden);
+    const Floats xs(x.begin() + first * kHidden, x.begin() + (first + rows) * kHidden);
+    const std::vector<int32_t> is(idx.begin() + first * kTop, idx.begin() + (first + rows) * kTop);
+    const Floats ws(weight.begin() + first * kTop, weight.begin() + (first + rows) * kTop);
+    side.ops().experts(Stage::kMain, w, side.act(xs), side.up(std::span<const int32_t>(is)), side.f32(ws),
+                       part);
+    side.finish();
+    return side.read(part, count * kHidden);
+  };
+  Loaded cpu, cuda;
+  load(*cpu_side(), cpu);
+  load(*cuda_side(), cuda);
+  const Floats whole = run(*cuda_side(), cuda.w, 0, all);
+  expect_close(whole, run(*cpu_side(), cpu.w, 0, all), 6e-3, "experts");
+  for (const auto& [first, rows] :
+       {std::pair{0, 1}, {19, 2}, {50, 8}, {60, 9}, {0, 32}, {90, 33}, {100, 70}}) {
+    expect_same_bits(run(*cuda_side(), cuda.w, first, rows),
+                     Floats(whole.begin() + first * kHidden, whole.begin() + (first + rows) * kHidden),
+                     "rows alone");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, Experts,
+                         testing::Values(ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg},
+                                         ExpertCase{MatrixFormat::kExl3, false, true, 2, 4, Codebook::kMul1},
+                                         ExpertCase{MatrixFormat::kExl3, true, false, 1, 3, Codebook::kMcg},
+                                         ExpertCase{MatrixFormat::kExl3, false, true, 4, 2, Codebook::k3Inst},
+                                         ExpertCase{MatrixFormat::kBf16, false, true, 2, 0, Codebook::kMcg},
+                                         ExpertCase{MatrixFormat::kFp8Block, false, false, 2, 0,
+                                                    Codebook::kMcg},
+                                         ExpertCase{MatrixFormat::kF32, false, false, 1, 0, Codebook::kMcg}));
+
+}  // namespace
+}  // namespace firesteel::test

@@ -1,0 +1,249 @@
+// Products on CUDA: every format against the CPU backend, and the same bits for a row in any batch.
+#include <gtest/gtest.h>
+
+#include "ops_cuda/both.h"
+
+namespace firesteel::test {
+namespace {
+
+struct Shape {
+  MatrixFormat format;
+  int32_t bits;
+  Codebook codebook;
+  int32_t n, k;
+};
+
+void PrintTo(const Shape& s, std::ostream* out) {
+  *out << "format " << static_cast<int>(s.format) << " bits " << s.bits << " codebook "
+       << static_cast<int>(s.codebook) << ", " << s.n << " by " << s.k;
+}
+
+/// fp16 inputs of EXL3 after the rotation round at 2^-12 relative; bf16 and FP8 products are exact but for
+/// fp32 sums.
+double limit_of(MatrixFormat format) { return format == MatrixFormat::kExl3 ? 1e-3 : 3e-6; }
+
+constexpr MatrixFormat kE = MatrixFormat::kExl3;
+constexpr Codebook k3 = Codebook::k3Inst, kG = Codebook::kMcg, kM = Codebook::kMul1;
+const Shape kShapes[] = {
+    {MatrixFormat::kBf16, 0, kG, 24, 4096},
+    {MatrixFormat::kBf16, 0, kG, 512, 1536},
+    {MatrixFormat::kBf16, 0, kG, 77, 300},
+    {MatrixFormat::kBf16, 0, kG, 130, 1001},
+    {MatrixFormat::kF32, 0, kG, 33, 515},
+    {MatrixFormat::kFp8Block, 0, kG, 256, 1024},
+    {MatrixFormat::kFp8Block, 0, kG, 200, 328},
+    {kE, 1, kG, 128, 512},
+    {kE, 2, kG, 128, 640},
+    {kE, 3, kG, 256, 1024},
+    {kE, 4, kG, 384, 2048},
+    {kE, 5, kG, 256, 640},
+    {kE, 6, kG, 128, 768},
+    {kE, 7, kG, 128, 512},
+    {kE, 8, kG, 128, 512},
+    {kE, 1, kM, 128, 512},
+    {kE, 2, kM, 128, 512},
+    {kE, 3, kM, 128, 1152},
+    {kE, 4, kM, 256, 1024},
+    {kE, 5, kM, 256, 896},
+    {kE, 6, kM, 256, 1024},
+    {kE, 7, kM, 128, 512},
+    {kE, 8, kM, 128, 512},
+    {kE, 1, k3, 128, 512},
+    {kE, 2, k3, 128, 512},
+    {kE, 3, k3, 128, 512},
+    {kE, 4, k3, 128, 512},
+    {kE, 5, k3, 128, 512},
+    {kE, 6, k3, 128, 512},
+    {kE, 7, k3, 128, 512},
+    {kE, 8, k3, 128, 512},
+};
+
+class Matmul : public testing::TestWithParam<Shape> {};
+
+TEST_P(Matmul, MatchesTheDefinition) {
+  REQUIRE_CUDA();
+  const Shape s = GetParam();
+  Random random;
+  RawMatrix raw = RawMatrix::make(random, s.format, s.n, s.k, s.bits, s.codebook);
+  const Matrix cpu = cpu_side()->load(raw), cuda = cuda_side()->load(raw);
+  for (const int32_t rows : {1, 7, 8, 9, 32, 33, 100}) {
+    const auto x = bf16_normals(random, static_cast<size_t>(rows) * static_cast<size_t>(s.k), 1.0);
+    const size_t count = static_cast<size_t>(rows) * static_cast<size_t>(s.n);
+    std::vector<float> result[2];
+    int i = 0;
+    for (auto [side, m] : {std::pair{cpu_side(), &cpu}, {cuda_side(), &cuda}}) {
+      float* y = side->poisoned(count);
+      side->ops().linear_f32(Stage::kMain, *m, side->act(x), rows, y);
+      side->finish();
+      result[i++] = side->read(y, count);
+    }
+    expect_close(result[1], result[0], limit_of(s.format), "linear_f32");
+    if (HasFailure()) {
+      FAIL() << rows << " rows";
+    }
+  }
+}
+
+/// A row's bits must not depend on how many rows go with it, nor on its place among them.
+TEST_P(Matmul, RowsDoNotDependOnTheBatch) {
+  REQUIRE_CUDA();
+  const Shape s = GetParam();
+  Random random;
+  RawMatrix raw = RawMatrix::make(random, s.format, s.n, s.k, s.bits, s.codebook);
+  Side& side = *cuda_side();
+  const Matrix m = side.load(raw);
+  const int32_t all = 200;
+  const auto k = static_cast<size_t>(s.k), n = static_cast<size_t>(s.n);
+  const auto x = bf16_normals(random, all * k, 1.0);
+  const auto product = [&](size_t first, size_t rows) {
+    float* y = side.poisoned(rows * n);
+    const std::vector<float> part(x.begin() + static_cast<std::ptrdiff_t>(first * k),
+                                  x.begin() + static_cast<std::ptrdiff_t>((first + rows) * k));
+    side.ops().linear_f32(Stage::kMain, m, side.act(part), static_cast<int32_t>(rows), y);
+    side.finish();
+    return side.read(y, rows * n);
+  };
+  const auto whole = product(0, all);
+  for (const auto& [first, rows] : {std::pair<size_t, size_t>{0, 1},
+                                    {3, 1},
+                                    {5, 5},
+                                    {11, 8},
+                                    {0, 9},
+                                    {40, 17},
+                                    {64, 32},
+                                    {100, 33},
+                                    {1, 64},
+                                    {7, 130}}) {
+    const std::vector<float> want(whole.begin() + static_cast<std::ptrdiff_t>(first * n),
+                                  whole.begin() + static_cast<std::ptrdiff_t>((first + rows) * n));
+    expect_same_bits(product(first, rows), want, "rows of a smaller batch");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, Matmul, testing::ValuesIn(kShapes));
+
+/// The planted fault: a sum cut at another place must show as other bits, or the comparison above proves
+/// nothing.
+TEST(MatmulControl, AnotherCutOfTheSumIsSeen) {
+  REQUIRE_CUDA();
+  Random random;
+  Side& side = *cuda_side();
+  RawMatrix raw = RawMatrix::make(random, MatrixFormat::kBf16, 256, 2048);
+  const Matrix whole = side.load(raw);
+  raw.slice(4);
+  const Matrix sliced = side.load(raw);
+  TestBatch batch;
+  batch.add(5, 0, 0);
+  side.ops().bind(batch.view());
+  Act* x = side.act(bf16_normals(random, 5 * 2048, 1.0));
+  float* a = side.poisoned(5 * 256);
+  float* b = side.poisoned(5 * 256);
+  side.ops().linear_f32(Stage::kMain, whole, x, 5, a);
+  side.ops().linear_sliced(Stage::kMain, sliced, x, b);
+  side.finish();
+  const auto va = side.read(a, 5 * 256), vb = side.read(b, 5 * 256);
+  expect_close(vb, va, 1e-6, "two orders of one sum");
+  EXPECT_FALSE(same_bits(va, vb));
+}
+
+/// Slices are summed alone, then added: what several ranks compute apart has the same bits.
+TEST(Matmul, SlicesAreSumsOfTheirOwn) {
+  REQUIRE_CUDA();
+  for (const auto format : {MatrixFormat::kBf16, MatrixFormat::kExl3, MatrixFormat::kFp8Block}) {
+    Random random;
+    Side& side = *cuda_side();
+    const int32_t n = 256, k = 1024, rows = 9;
+    RawMatrix low = RawMatrix::make(random, format, n, k, 4, Codebook::kMcg);
+    low.slice(2);
+    const Matrix two = side.load(low);
+    TestBatch batch;
+    batch.add(rows, 0, 0);
+    side.ops().bind(batch.view());
+    Act* x = side.act(bf16_normals(random, static_cast<size_t>(rows * k), 1.0));
+    float* part = side.poisoned(rows * n);
+    side.ops().linear_sliced(Stage::kMain, two, x, part);
+    std::vector<float> sum(static_cast<size_t>(rows * n), 0.0f);
+    for (int32_t i = 0; i < 2; ++i) {
+      // Keep slice i only: zero the input elsewhere.
+      auto masked = side.read_act(x, static_cast<size_t>(rows * k));
+      for (int32_t r = 0; r < rows; ++r) {
+        for (int32_t c = 0; c < k; ++c) {
+          if ((c >= k / 2) != (i == 1)) masked[static_cast<size_t>(r * k + c)] = 0.0f;
+        }
+      }
+      float* y = side.poisoned(rows * n);
+      side.ops().linear_sliced(Stage::kMain, two, side.act(masked), y);
+      const auto v = side.read(y, static_cast<size_t>(rows * n));
+      for (size_t j = 0; j < v.size(); ++j) sum[j] += v[j];
+    }
+    side.finish();
+    expect_same_bits(side.read(part, sum.size()), sum, "s0 + s1");
+  }
+}
+
+TEST(Matmul, JoinedAndSlicedMatchTheDefinition) {
+  REQUIRE_CUDA();
+  for (const auto format :
+       {MatrixFormat::kBf16, MatrixFormat::kExl3, MatrixFormat::kFp8Block, MatrixFormat::kF32}) {
+    Random random;
+    const int32_t k = 1024;
+    std::vector<RawMatrix> raws;
+    for (const int32_t n : {256, 128, 384})
+      raws.push_back(RawMatrix::make(random, format, n, k, 4, Codebook::kMul1));
+    RawMatrix bf16 = RawMatrix::make(random, MatrixFormat::kBf16, 40, k);
+    RawMatrix down = RawMatrix::make(random, format, 256, k, 5, Codebook::kMcg);
+    for (const int32_t rows : {1, 20, 150}) {
+      for (const int32_t slices : {1, 2, 4}) {
+        down.slice(slices);
+        const auto x = bf16_normals(random, static_cast<size_t>(rows * k), 1.0);
+        std::vector<float> joined[2], sliced[2];
+        int i = 0;
+        for (Side* side : {cpu_side(), cuda_side()}) {
+          side->reset();
+          TestBatch batch;
+          batch.add(rows, 0, 0);
+          side->ops().bind(batch.view());
+          std::vector<Matrix> ws;
+          for (RawMatrix& raw : raws) ws.push_back(side->load(raw));
+          ws.insert(ws.begin() + 1, side->load(bf16));
+          const Matrix d = side->load(down);
+          const size_t width = 256 + 128 + 384 + 40, count = static_cast<size_t>(rows) * width;
+          Act* y = side->poisoned_act(count);
+          float* part = side->poisoned(static_cast<size_t>(rows) * 256);
+          Act* xa = side->act(x);
+          side->ops().linear(Stage::kMain, ws, xa, y);
+          side->ops().linear_sliced(Stage::kMain, d, xa, part);
+          side->finish();
+          joined[i] = side->read_act(y, count);
+          sliced[i++] = side->read(part, static_cast<size_t>(rows) * 256);
+        }
+        expect_close(joined[1], joined[0], 4e-3, "joined, rounded to bf16");
+        expect_close(sliced[1], sliced[0], limit_of(format), "sliced");
+      }
+    }
+  }
+}
+
+/// An EXL3 matrix kept decoded (kv_b) is the matrix itself to bf16 rounding.
+TEST(Matmul, DecodedAtLoad) {
+  REQUIRE_CUDA();
+  Random random;
+  RawMatrix raw = RawMatrix::make(random, MatrixFormat::kExl3, 256, 512, 4, Codebook::kMcg);
+  raw.spec.decode = true;
+  const int32_t rows = 16;
+  const auto x = bf16_normals(random, rows * 512, 1.0);
+  std::vector<float> result[2];
+  int i = 0;
+  for (Side* side : {cpu_side(), cuda_side()}) {
+    const Matrix m = side->load(raw);
+    EXPECT_NE(m.spec.format, MatrixFormat::kExl3);
+    float* y = side->poisoned(rows * 256);
+    side->ops().linear_f32(Stage::kMain, m, side->act(x), rows, y);
+    side->finish();
+    result[i++] = side->read(y, rows * 256);
+  }
+  expect_close(result[1], result[0], 4e-3, "decoded");
+}
+
+}  // namespace
+}  // namespace firesteel::test
