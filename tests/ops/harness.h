@@ -70,7 +70,7 @@ struct MatrixOptions {
 /// The checkpoint bytes of one unsliced matrix; a rank's part is cut from it.
 struct StoredMatrix {
   MatrixFormat format;
-  Codebook codebook;
+  Codebook codebook = Codebook::k3Inst;
   uint8_t bits = 0;
   int32_t n = 0, k = 0;
   std::vector<std::byte> weight;

@@ -3,6 +3,7 @@
 // Each (row, output) pair has its own 16-lane accumulator, filled in ascending k by fused multiply-adds.
 // Register and cache blocking only decide which accumulators are live together; spilling one to memory does
 // not change it.
+#include <algorithm>
 #include <cstring>
 
 #include "ops/cpu/dot_block.h"
@@ -11,62 +12,82 @@
 namespace firesteel::cpu {
 namespace {
 
-float e4m3_value(uint8_t code) {
-  // The code's exponent and mantissa in fp32's places, then the difference of the biases (127 - 7), exactly.
-  if ((code & 0x7F) == 0x7F) return __builtin_nanf("");
-  const uint32_t bits = uint32_t{code & 0x7Fu} << 20;
-  float f;
-  std::memcpy(&f, &bits, 4);
-  f *= 0x1p120f;
-  return code & 0x80 ? -f : f;
-}
-struct E4m3Table {
-  float value[256];
-  E4m3Table() {
-    for (int i = 0; i < 256; ++i) value[i] = e4m3_value(static_cast<uint8_t>(i));
+/// e4m3 codes: exponent and mantissa in fp32's places, then the difference of the biases (127 - 7), exactly.
+struct E4m3Weight {
+  using T = uint8_t;
+  static HWY_INLINE V load(const T* p) {
+    const hn::Rebind<uint8_t, D> d8;
+    const hn::RebindToUnsigned<D> d32;
+    return value(hn::PromoteTo(d32, hn::LoadU(d8, p)));
+  }
+  static HWY_INLINE float load1(const T* p) {
+    T all[kNative] = {*p};
+    return hn::GetLane(load(all));
+  }
+
+ private:
+  template <class V32>
+  static HWY_INLINE V value(V32 code) {
+    const hn::RebindToUnsigned<D> d32;
+    const auto low = hn::And(code, hn::Set(d32, 0x7F));
+    const V magnitude = hn::Mul(hn::BitCast(D(), hn::ShiftLeft<20>(low)), hn::Set(D(), 0x1p120f));
+    const V sign = hn::BitCast(D(), hn::ShiftLeft<24>(hn::AndNot(hn::Set(d32, 0x7F), code)));
+    const V nan = hn::BitCast(D(), hn::Set(d32, 0x7FC00000));
+    const auto is_nan = hn::BitCast(D(), hn::VecFromMask(d32, hn::Eq(low, hn::Set(d32, 0x7F))));
+    return hn::Or(hn::IfVecThenElse(is_nan, nan, magnitude), sign);
   }
 };
 
+/// Widens `count` weights. The next K-chunk of the row is asked for meanwhile: rows are far apart in memory,
+/// too far for the machine to see the pattern.
 template <class W>
 void convert(const typename W::T* src, int32_t count, float* dst) {
+  constexpr int32_t kLine = 64 / sizeof(typename W::T);
+  for (int32_t ahead = 0; ahead < kChunkK; ahead += kLine) hwy::Prefetch(src + kChunkK + ahead);
   int32_t i = 0;
   for (; i + static_cast<int32_t>(kNative) <= count; i += kNative) hn::StoreU(W::load(src + i), D(), dst + i);
   for (; i < count; ++i) dst[i] = W::load1(src + i);
 }
 
-/// Few rows: every weight is used once, so it is not worth a copy.
-template <class W, int NR>
-void few_rows(const typename W::T* w, int64_t ldw, int32_t n, int32_t k, const Rows& x, int32_t k0,
-              float* out, int64_t ldo) {
-  constexpr int kWide = NR == 1 ? 4 : 2;
-  const float* xr[NR];
-  for (int r = 0; r < NR; ++r) xr[r] = x.row(r) + k0;
-  int32_t i = 0;
-  for (; i + kWide <= n; i += kWide) {
-    float* o[NR];
-    for (int r = 0; r < NR; ++r) o[r] = out + r * ldo + i;
-    const typename W::T* wp[kWide];
-    for (int j = 0; j < kWide; ++j) wp[j] = w + (i + j) * ldw;
-    whole<W, NR, kWide>(wp, xr, k, o);
+/// NR rows × NN outputs straight from memory.
+template <class W, int NR, int NN>
+HWY_INLINE void direct(const typename W::T* w, int64_t ldw, int32_t k, const Rows& x, int32_t r, int32_t k0,
+                       float* out, int64_t ldo) {
+  const typename W::T* wp[NN];
+  const float* xp[NR];
+  float* op[NR];
+  for (int j = 0; j < NN; ++j) wp[j] = w + j * ldw;
+  for (int j = 0; j < NR; ++j) {
+    xp[j] = x.row(r + j) + k0;
+    op[j] = out + (r + j) * ldo;
   }
-  for (; i < n; ++i) {
-    float* o[NR];
-    for (int r = 0; r < NR; ++r) o[r] = out + r * ldo + i;
-    const typename W::T* wp[1] = {w + i * ldw};
-    whole<W, NR, 1>(wp, xr, k, o);
-  }
+  whole<W, NR, NN>(wp, xp, static_cast<size_t>(k), op);
 }
+
+/// Few rows: weights are used from memory (and the first cache) without a copy.
 template <class W>
 void few_rows(const MatrixView& m, int32_t n0, int32_t n, int32_t k0, int32_t k1, const Rows& x, float* out,
               int64_t ldo) {
   const auto* w = reinterpret_cast<const typename W::T*>(m.weight) + int64_t{n0} * m.k + k0;
-  switch (x.count) {
-    case 1:
-      return few_rows<W, 1>(w, m.k, n, k1 - k0, x, k0, out, ldo);
-    case 2:
-      return few_rows<W, 2>(w, m.k, n, k1 - k0, x, k0, out, ldo);
-    default:
-      return few_rows<W, 3>(w, m.k, n, k1 - k0, x, k0, out, ldo);
+  const int32_t k = k1 - k0;
+  int32_t i = 0;
+  if (x.count == 1) {
+    for (; i + 4 <= n; i += 4) direct<W, 1, 4>(w + int64_t{i} * m.k, m.k, k, x, 0, k0, out + i, ldo);
+  } else {
+    for (; i + 2 <= n; i += 2) {
+      const auto* at = w + int64_t{i} * m.k;
+      int32_t r = 0;
+      for (; r + 3 <= x.count; r += 3) direct<W, 3, 2>(at, m.k, k, x, r, k0, out + i, ldo);
+      if (x.count - r == 2) {
+        direct<W, 2, 2>(at, m.k, k, x, r, k0, out + i, ldo);
+      } else if (x.count - r == 1) {
+        direct<W, 1, 2>(at, m.k, k, x, r, k0, out + i, ldo);
+      }
+    }
+  }
+  for (; i < n; ++i) {
+    for (int32_t r = 0; r < x.count; ++r)
+      direct<W, 1, 1>(w + int64_t{i} * m.k, m.k, k, x, r, k0, out + i, ldo);
   }
 }
 
@@ -108,6 +129,9 @@ void reduce(const float* spill, int32_t n, float* out) {
   for (; i < n; ++i) out[i] = sum16(load16(spill + i * kLanes));
 }
 
+/// Up to here converting a weight again for each three rows costs less than a copy.
+constexpr int32_t kFewRows = 9;
+
 /// At most kRowBlock rows and kTileOutputs outputs: weights are converted once per K-chunk.
 void block(const MatrixView& m, int32_t n0, int32_t n, int32_t k0, int32_t k1, const Rows& x, int32_t r0,
            int32_t rows, float* out, int64_t ldo, float* scratch) {
@@ -148,10 +172,15 @@ void MatrixView::row_f32(int32_t row, int32_t k0, int32_t count, float* dst) con
     case MatrixFormat::kExl3:
       return convert<F16Weight>(reinterpret_cast<const uint16_t*>(weight) + at, count, dst);
     case MatrixFormat::kFp8Block: {
-      static const E4m3Table table;
-      const auto* code = reinterpret_cast<const uint8_t*>(weight) + at;
+      convert<E4m3Weight>(reinterpret_cast<const uint8_t*>(weight) + at, count, dst);
       const float* s = scale + int64_t{row / kScaleBlock} * ((k + kScaleBlock - 1) / kScaleBlock);
-      for (int32_t i = 0; i < count; ++i) dst[i] = table.value[code[i]] * s[(k0 + i) / kScaleBlock];
+      for (int32_t i = 0; i < count;) {
+        const int32_t end = std::min(count, ((k0 + i) / kScaleBlock + 1) * kScaleBlock - k0);
+        const V16 by = set16(s[(k0 + i) / kScaleBlock]);
+        for16(static_cast<size_t>(end - i),
+              [&](size_t j, size_t c) { store16(mul(load16(dst + i + j, c), by), dst + i + j, c); });
+        i = end;
+      }
       return;
     }
   }
@@ -163,7 +192,7 @@ void dot_tile(const MatrixView& m, int32_t n0, int32_t n, int32_t k0, int32_t k1
     for (int32_t r = 0; r < x.count; ++r) std::memset(out + r * ldo, 0, sizeof(float) * n);
     return;
   }
-  if (x.count <= 3 && m.format != MatrixFormat::kFp8Block) {
+  if (x.count <= kFewRows && m.format != MatrixFormat::kFp8Block) {
     if (m.format == MatrixFormat::kF32) return few_rows<F32Weight>(m, n0, n, k0, k1, x, out, ldo);
     if (m.format == MatrixFormat::kBf16) return few_rows<Bf16Weight>(m, n0, n, k0, k1, x, out, ldo);
     return few_rows<F16Weight>(m, n0, n, k0, k1, x, out, ldo);

@@ -12,6 +12,7 @@
 #ifndef HWY_DISABLE_PCLMUL_AES
 #define HWY_DISABLE_PCLMUL_AES
 #endif
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 namespace firesteel::cpu {
