@@ -9,7 +9,7 @@ if apt-cache show libboost1.81-dev >/dev/null 2>&1; then boost=libboost1.81-dev;
 clang_rt=$(apt-cache depends clang 2>/dev/null | awk '$1=="Depends:" && $2 ~ /^clang-[0-9]+$/ {sub("clang-","",$2); print "libclang-rt-" $2 "-dev"; exit}')
 
 libraries="libspdlog-dev libfmt-dev libhwy-dev libpcre2-dev libssl-dev libxxhash-dev $boost"
-build="g++ cmake ninja-build nlohmann-json3-dev libcli11-dev $libraries curl ca-certificates"
+build="g++ cmake ninja-build pkg-config nlohmann-json3-dev libcli11-dev $libraries curl ca-certificates"
 test="libgtest-dev librapidcheck-dev libbenchmark-dev nodejs python3 python3-jinja2 clang ${clang_rt:-} git"
 command -v npm >/dev/null || test="$test npm"
 arm64="g++-aarch64-linux-gnu qemu-user-static"

@@ -1,8 +1,8 @@
 // A fixed set of threads for data-parallel loops inside one forward pass.
 //
-// Owned by whoever computes (ops/cpu, loaders). parallel_for() is called by one thread at a time; the calling thread
-// works too. No allocation after construction. Which thread runs which index never influences a result: every body
-// writes only what its index owns.
+// Owned by whoever computes (ops/cpu, loaders). parallel_for() is called by one thread at a time; the calling
+// thread works too. No allocation after construction. Which thread runs which index never influences a
+// result: every body writes only what its index owns.
 #pragma once
 
 #include <atomic>
@@ -25,11 +25,13 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Calls body(index, worker) for every index in [0, count); worker in [0, size()). Returns when all are done.
+  /// Calls body(index, worker) for every index in [0, count); worker in [0, size()). Returns when all are
+  /// done.
   template <typename Body>
   void parallel_for(int64_t count, Body&& body) {
     using B = std::remove_reference_t<Body>;
-    run(count, [](void* ctx, int64_t i, int w) { (*static_cast<B*>(ctx))(i, w); },
+    run(
+        count, [](void* ctx, int64_t i, int w) { (*static_cast<B*>(ctx))(i, w); },
         const_cast<void*>(static_cast<const void*>(&body)));
   }
 
