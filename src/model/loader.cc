@@ -68,6 +68,7 @@ Status WeightLoader::matrix(const MatrixRef& ref, Matrix& out) {
 }
 
 Status WeightLoader::vector(const VectorRef& ref, const float*& out) {
+  if (ref.size() == 0) return Status::success();
   staging_.resize(static_cast<size_t>(ref.size()));
   RETURN_IF_ERROR(read_vector(ref, staging_.data()));
   const size_t bytes = staging_.size() * sizeof(float);

@@ -78,6 +78,7 @@ Status read_vector(const VectorRef& ref, float* dst) {
   for (const VectorRef::Piece& piece : ref.pieces) {
     const DType type = piece.tensor.info->dtype;
     const auto count = static_cast<size_t>(piece.count);
+    if (count == 0) continue;  // a rank without heads
     const size_t size = dtype_size(type);
     raw.resize(count * size);
     RETURN_IF_ERROR(piece.tensor.file->read(*piece.tensor.info, static_cast<uint64_t>(piece.first) * size,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "quant/exl3_group.h"
+
 namespace firesteel {
 namespace {
 
@@ -74,43 +76,30 @@ Status TensorLookup::plain_matrix(const std::string& name, const MatrixWanted& w
 }
 
 Status TensorLookup::exl3_matrix(const std::string& name, const MatrixWanted& want, MatrixRef& out) const {
-  const TensorRef trellis = checkpoint_.find(name + ".trellis");
-  for (const char* part : {".bias", ".scale"}) {
-    const TensorRef extra = checkpoint_.find(name + part);
-    if (extra) return tensor_error(extra, "this part of an EXL3 matrix is not read", ErrorCode::kUnsupported);
+  out.weight = checkpoint_.find(name + ".trellis");
+  const auto described =
+      describe_exl3(name, [&](std::string_view part) { return checkpoint_.find(part).info; });
+  if (!described.ok()) {
+    // Its errors name the tensor; every part of a group is expected where the trellis lies.
+    return Error{described.error().code, out.weight.file->path() + ": " + described.error().message};
   }
-  if (want.n % kBlock != 0 || want.k % kBlock != 0) {
-    return tensor_error(trellis,
-                        "an EXL3 matrix of " + std::to_string(want.k) + " by " + std::to_string(want.n) +
-                            " is not made of 128×128 blocks",
+  if (described->n != want.n || described->k != want.k) {
+    return tensor_error(out.weight, "has shape " + shape_text(out.weight.info->shape) + ", needs [" +
+                                        std::to_string(want.k / 16) + ", " + std::to_string(want.n / 16) +
+                                        ", 16·bits] for a matrix of " + std::to_string(want.k) + " by " +
+                                        std::to_string(want.n));
+  }
+  if (described->bias != nullptr) {
+    return tensor_error(checkpoint_.find(described->bias->name), "no matrix of this model has a bias",
                         ErrorCode::kUnsupported);
   }
-  const std::vector<int64_t>& shape = trellis.info->shape;
-  const int64_t words = shape.size() == 3 ? shape[2] : 0;
-  if (trellis.info->dtype != DType::kI16 || words < 16 || words > 128 || words % 16 != 0 ||
-      shape[0] != want.k / 16 || shape[1] != want.n / 16) {
-    return tensor_error(trellis, "has type " + std::string(dtype_name(trellis.info->dtype)) + " and shape " +
-                                     shape_text(shape) + ", needs I16 [" + std::to_string(want.k / 16) +
-                                     ", " + std::to_string(want.n / 16) + ", 16·bits] with 1 to 8 bits");
-  }
-  out.weight = trellis;
   out.spec.format = MatrixFormat::kExl3;
-  out.spec.bits = static_cast<uint8_t>(words / 16);
-
-  const TensorRef mcg = checkpoint_.find(name + ".mcg"), mul1 = checkpoint_.find(name + ".mul1");
-  if (mcg && mul1) return tensor_error(mcg, "a mul1 marker is there as well");
-  out.spec.codebook = mcg ? Codebook::kMcg : mul1 ? Codebook::kMul1 : Codebook::k3Inst;
-
-  const auto scales = [&](const char* full, const char* packed, int32_t size) -> Result<TensorRef> {
-    if (!checkpoint_.find(name + full) && checkpoint_.find(name + packed)) {
-      return need(name + packed, {DType::kI16}, {{size / 16}});
-    }
-    return need(name + full, {DType::kF16}, {{size}});
-  };
-  ASSIGN_OR_RETURN(out.suh, scales(".suh", ".su", want.k));
-  ASSIGN_OR_RETURN(out.svh, scales(".svh", ".sv", want.n));
+  out.spec.bits = static_cast<uint8_t>(described->bits);
+  out.spec.codebook = described->codebook;
+  out.suh = checkpoint_.find(described->input_scale->name);
+  out.svh = checkpoint_.find(described->output_scale->name);
   if (!keeps_blocks(want.rows, want.n) || !keeps_blocks(want.cols, want.k)) {
-    return tensor_error(trellis, "this rank's part would cut a 128-wide block", ErrorCode::kUnsupported);
+    return tensor_error(out.weight, "this rank's part would cut a 128-wide block", ErrorCode::kUnsupported);
   }
   return Status::success();
 }
