@@ -5,7 +5,7 @@
 // share of the machine's own measured copy rate. Weights are random in the stored form: speed does not depend
 // on their values.
 //
-//   bench_kernels [--json FILE] [--commit ID] [--filter TEXT] [--rows 1,8,…] [--overlap on|off] [--profile on|off]
+//   bench_kernels [--json FILE] [--commit ID] [--filter TEXT] [--rows 1,8,…] [--profile on|off]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -42,7 +42,6 @@ void must(const Status& s) {
 struct Options {
   std::string json, commit = "unknown", filter, command;
   bool profile = false;  // every case once, untimed: for a profiler
-  bool overlap = true;  // launches brought in while the kernel before ends
   std::vector<int32_t> rows = {1, 2, 4, 8, 16, 32, 512, 2048};
 };
 
@@ -56,7 +55,6 @@ struct Row {
 class Bench {
  public:
   explicit Bench(Options options) : options_(std::move(options)), parts_(must(make_cuda_ops_parts(0))) {
-    device().set_overlap(options_.overlap);
     const size_t scratch = ops().scratch_bytes(2048);
     ops().set_scratch(take(scratch), scratch);
     // Bits of normal numbers in bf16: harmless as codes of any other format.
@@ -444,8 +442,6 @@ int run(int argc, char** argv) {
       options.filter = value;
     } else if (key == "--profile") {
       options.profile = value == "on";
-    } else if (key == "--overlap") {
-      options.overlap = value != "off";
     } else if (key == "--rows") {
       options.rows.clear();
       for (size_t at = 0; at < value.size();

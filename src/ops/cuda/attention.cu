@@ -10,7 +10,7 @@ namespace firesteel::cuda {
 namespace {
 
 constexpr int kPage = 256;
-constexpr int kChunk = 256;   // listed tokens of a chunk
+constexpr int kChunk = 128;   // listed tokens of a chunk
 constexpr int kBlock = 32;    // tokens staged together
 constexpr int kHeads = 32;    // heads of a thread block
 constexpr int kLatent = 512;  // most latent columns
@@ -32,74 +32,111 @@ __device__ __forceinline__ void load_matrix4_t(uint32_t (&r)[4], const Bits16* r
 
 }  // namespace
 
-/// grid: (heads, ⌈latent / 256⌉, ⌈rows / 8⌉), 4 warps of 64 latents each.
-extern "C" __global__ void __launch_bounds__(128) absorb(const __grid_constant__ AbsorbParams p) {
+/// grid: (heads, ⌈latent / 256⌉, ⌈rows / 8·NT⌉), 4 warps of 64 latents each.
+template <int NT>
+__device__ __forceinline__ void absorb_rows(const AbsorbParams& p) {
   begin_kernel();
   const int head = blockIdx.x, lane = threadIdx.x & 31;
   const int group = blockIdx.y * 4 + (threadIdx.x >> 5), groups = (p.latent + 63) / 64;
   if (group >= groups) return;
-  const int row = blockIdx.z * 8 + (lane >> 2);
-  const Bits16* q =
-      p.x + (static_cast<int64_t>(min(row, p.rows - 1)) * p.heads + head) * p.qk_dim + 2 * (lane & 3);
+  const Bits16* q[NT];
+#pragma unroll
+  for (int t = 0; t < NT; ++t) {
+    const int row = min(static_cast<int>(blockIdx.z * NT + t) * 8 + (lane >> 2), p.rows - 1);
+    q[t] = p.x + (static_cast<int64_t>(row) * p.heads + head) * p.qk_dim + 2 * (lane & 3);
+  }
   const int first_tile = head * (p.qk_dim + p.v_dim) / 16;
-  float acc[4][4] = {};
-#pragma unroll 4
+  const uint8_t* tile = p.kv_b + (static_cast<int64_t>(first_tile) * groups + group) * 2048 + 16 * lane;
+  float acc[4][NT][4] = {};
+#pragma unroll 2
   for (int i = 0; i < p.qk_dim / 16; ++i) {
-    const uint32_t b0 = *reinterpret_cast<const uint32_t*>(q + 16 * i);
-    const uint32_t b1 = *reinterpret_cast<const uint32_t*>(q + 16 * i + 8);
-    const uint8_t* tile = p.kv_b + (static_cast<int64_t>(first_tile + i) * groups + group) * 2048 + 16 * lane;
+    uint4 w[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) w[j] = *reinterpret_cast<const uint4*>(tile + 512 * j);
+    tile += static_cast<int64_t>(groups) * 2048;
+    uint32_t b0[NT], b1[NT];
+#pragma unroll
+    for (int t = 0; t < NT; ++t) {
+      b0[t] = *reinterpret_cast<const uint32_t*>(q[t] + 16 * i);
+      b1[t] = *reinterpret_cast<const uint32_t*>(q[t] + 16 * i + 8);
+    }
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const uint4 w = *reinterpret_cast<const uint4*>(tile + 512 * j);
-      const uint32_t a[4] = {transpose8(w.x), transpose8(w.z), transpose8(w.y), transpose8(w.w)};
-      mma<false>(acc[j], a, b0, b1);
+      const uint32_t a[4] = {transpose8(w[j].x), transpose8(w[j].z), transpose8(w[j].y), transpose8(w[j].w)};
+#pragma unroll
+      for (int t = 0; t < NT; ++t) mma<false>(acc[j][t], a, b0[t], b1[t]);
     }
   }
   // Slot g of step j is latent 64·group + 32·(j/2) + 8·(g/2) + 4·(j%2) + g%2, slot g + 8 two further.
   const int g = lane >> 2;
 #pragma unroll
-  for (int j = 0; j < 4; ++j)
+  for (int t = 0; t < NT; ++t)
 #pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      const int out_row = blockIdx.z * 8 + 2 * (lane & 3) + (r & 1);
-      const int latent = 64 * group + 32 * (j >> 1) + 8 * (g >> 1) + 4 * (j & 1) + (g & 1) + 2 * (r >> 1);
-      if (out_row < p.rows && latent < p.latent) {
-        p.y[(static_cast<int64_t>(out_row) * p.heads + head) * p.latent + latent] = to_bf16(acc[j][r]);
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const int row = (blockIdx.z * NT + t) * 8 + 2 * (lane & 3) + (r & 1);
+        const int latent = 64 * group + 32 * (j >> 1) + 8 * (g >> 1) + 4 * (j & 1) + (g & 1) + 2 * (r >> 1);
+        if (row < p.rows && latent < p.latent) {
+          p.y[(static_cast<int64_t>(row) * p.heads + head) * p.latent + latent] = to_bf16(acc[j][t][r]);
+        }
       }
-    }
+}
+extern "C" __global__ void __launch_bounds__(128) absorb_few(const __grid_constant__ AbsorbParams p) {
+  absorb_rows<1>(p);
+}
+extern "C" __global__ void __launch_bounds__(128) absorb_many(const __grid_constant__ AbsorbParams p) {
+  absorb_rows<4>(p);
 }
 
-/// grid: (heads, ⌈v_dim / 64⌉, ⌈rows / 8⌉), 4 warps of 16 channels each.
-extern "C" __global__ void __launch_bounds__(128) expand(const __grid_constant__ AbsorbParams p) {
+/// grid: (heads, ⌈v_dim / 64⌉, ⌈rows / 8·NT⌉), 4 warps of 16 channels each.
+template <int NT>
+__device__ __forceinline__ void expand_rows(const AbsorbParams& p) {
   begin_kernel();
   const int head = blockIdx.x, lane = threadIdx.x & 31;
   const int channel0 = (blockIdx.y * 4 + (threadIdx.x >> 5)) * 16, groups = (p.latent + 63) / 64;
   if (channel0 >= p.v_dim) return;
-  const int row = min(static_cast<int>(blockIdx.z * 8 + (lane >> 2)), p.rows - 1);
-  const Bits16* x = p.x + (static_cast<int64_t>(row) * p.heads + head) * p.latent + 8 * (lane & 3);
+  const Bits16* x[NT];
+#pragma unroll
+  for (int t = 0; t < NT; ++t) {
+    const int row = min(static_cast<int>(blockIdx.z * NT + t) * 8 + (lane >> 2), p.rows - 1);
+    x[t] = p.x + (static_cast<int64_t>(row) * p.heads + head) * p.latent + 8 * (lane & 3);
+  }
   const int tile = (head * (p.qk_dim + p.v_dim) + p.qk_dim + channel0) / 16;
   const uint8_t* w = p.kv_b + static_cast<int64_t>(tile) * groups * 2048 + 16 * lane;
-  float acc[4] = {};
-#pragma unroll 4
+  float acc[NT][4] = {};
+#pragma unroll 2
   for (int g = 0; g < groups; ++g) {
+    uint4 v[4];
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const uint4 b = *reinterpret_cast<const uint4*>(x + 64 * g + 32 * h);
-      const uint4 v0 = *reinterpret_cast<const uint4*>(w + g * 2048 + 1024 * h);
-      const uint4 v1 = *reinterpret_cast<const uint4*>(w + g * 2048 + 1024 * h + 512);
-      const uint32_t a0[4] = {v0.x, v0.y, v0.z, v0.w}, a1[4] = {v1.x, v1.y, v1.z, v1.w};
-      mma<false>(acc, a0, b.x, b.y);
-      mma<false>(acc, a1, b.z, b.w);
+    for (int j = 0; j < 4; ++j) v[j] = *reinterpret_cast<const uint4*>(w + g * 2048 + 512 * j);
+#pragma unroll
+    for (int t = 0; t < NT; ++t) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const uint4 b = *reinterpret_cast<const uint4*>(x[t] + 64 * g + 32 * h);
+        const uint32_t a0[4] = {v[2 * h].x, v[2 * h].y, v[2 * h].z, v[2 * h].w};
+        const uint32_t a1[4] = {v[2 * h + 1].x, v[2 * h + 1].y, v[2 * h + 1].z, v[2 * h + 1].w};
+        mma<false>(acc[t], a0, b.x, b.y);
+        mma<false>(acc[t], a1, b.z, b.w);
+      }
     }
   }
 #pragma unroll
-  for (int r = 0; r < 4; ++r) {
-    const int out_row = blockIdx.z * 8 + 2 * (lane & 3) + (r & 1),
-              channel = channel0 + (lane >> 2) + 8 * (r >> 1);
-    if (out_row < p.rows && channel < p.v_dim) {
-      p.y[(static_cast<int64_t>(out_row) * p.heads + head) * p.v_dim + channel] = to_bf16(acc[r]);
+  for (int t = 0; t < NT; ++t)
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      const int row = (blockIdx.z * NT + t) * 8 + 2 * (lane & 3) + (r & 1), channel = channel0 + (lane >> 2) + 8 * (r >> 1);
+      if (row < p.rows && channel < p.v_dim) {
+        p.y[(static_cast<int64_t>(row) * p.heads + head) * p.v_dim + channel] = to_bf16(acc[t][r]);
+      }
     }
-  }
+}
+extern "C" __global__ void __launch_bounds__(128) expand_few(const __grid_constant__ AbsorbParams p) {
+  expand_rows<1>(p);
+}
+extern "C" __global__ void __launch_bounds__(128) expand_many(const __grid_constant__ AbsorbParams p) {
+  expand_rows<8>(p);
 }
 
 namespace {
@@ -109,6 +146,7 @@ struct AttendShared {
   float score[kHeads][kBlock + 1];
   Bits16 weight[kHeads][kBlock + 8];
   float rescale[kHeads];
+  const Bits16* row[kChunk];  // the latent of each listed token
 };
 }  // namespace
 
@@ -138,6 +176,13 @@ extern "C" __global__ void __launch_bounds__(256, 2) attend(const __grid_constan
     }
     *reinterpret_cast<uint4*>(&sh.q[h][c]) = v;
   }
+  for (int i = threadIdx.x; i < end - begin; i += 256) {
+    const int at = begin + i;
+    const int token = at < pooled ? pools[at / p.kpool] * p.kpool + at % p.kpool : tail + at - pooled;
+    const int64_t page = p.batch.page_table[s.page_begin + token / kPage];
+    sh.row[i] = reinterpret_cast<const Bits16*>(p.latents + page * p.page_stride) +
+                static_cast<int64_t>(token % kPage) * p.latent;
+  }
   float out[2][8][4] = {};
   float most[4], sum[4];  // of heads 4·warp + i
 #pragma unroll
@@ -148,15 +193,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) attend(const __grid_constan
     for (int i = threadIdx.x; i < kBlock * pieces; i += 256) {
       const int at = block + i / pieces, c = i % pieces * 8;
       const bool valid = at < end;
-      const int token = !valid        ? 0
-                        : at < pooled ? pools[at / p.kpool] * p.kpool + at % p.kpool
-                                      : tail + at - pooled;
-      const Bits16* latent =
-          reinterpret_cast<const Bits16*>(
-              p.latents +
-              static_cast<int64_t>(p.batch.page_table[s.page_begin + token / kPage]) * p.page_stride) +
-          static_cast<int64_t>(token % kPage) * p.latent + c;
-      copy_async16(&sh.c[i / pieces][c], latent, valid);
+      copy_async16(&sh.c[i / pieces][c], sh.row[(valid ? at : begin) - begin] + c, valid);
     }
     copy_async_commit();
     copy_async_wait<0>();
@@ -164,17 +201,20 @@ extern "C" __global__ void __launch_bounds__(256, 2) attend(const __grid_constan
 
     {  // Scores: warp w takes 16 heads (w % 2) and 8 tokens (w / 2).
       const int m = warp & 1, n = warp >> 1;
-      float d[4] = {};
+      float d[4] = {}, e[4] = {};  // two chains: even and odd steps
       const Bits16* a_row = &sh.q[16 * m + (lane & 15)][8 * (lane >> 4)];
       const Bits16* b_row = &sh.c[8 * n + (lane & 7)][8 * (lane >> 3)];
+#pragma unroll 4
       for (int k = 0; k < p.latent; k += 32) {
         uint32_t a[4], b[4];
         load_matrix4(b, b_row + k);
         load_matrix4(a, a_row + k);
         mma<false>(d, a, b[0], b[1]);
         load_matrix4(a, a_row + k + 16);
-        mma<false>(d, a, b[2], b[3]);
+        mma<false>(e, a, b[2], b[3]);
       }
+#pragma unroll
+      for (int r = 0; r < 4; ++r) d[r] += e[r];
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         const int token = 8 * n + 2 * (lane & 3) + (r & 1);

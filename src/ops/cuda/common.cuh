@@ -24,19 +24,20 @@ __device__ __forceinline__ Bits16 to_f16(float v) {
   return __half_as_ushort(__float2half_rn(fminf(fmaxf(v, -65504.0f), 65504.0f)));
 }
 
-/// Every kernel's first act: lets the next one be brought in, and waits until the ones before have ended and
-/// their writes are seen (gpu::Device launches kernels to overlap where the GPU can).
+/// Every kernel's first act: waits until the kernels before have ended and their writes are seen (gpu::Device launches
+/// kernels to overlap where the GPU can). Short kernels let the next one be brought in at once; long ones do so at their
+/// end (end_kernel), for blocks that wait take room.
+template <bool kShort = true>
 __device__ __forceinline__ void begin_kernel() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
+  if constexpr (kShort) asm volatile("griddepcontrol.launch_dependents;");
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-
-/// Asks for weights that the launch alone determines, before begin_kernel: they come while earlier kernels
-/// finish.
-__device__ __forceinline__ void prefetch_l2(const uint8_t* p) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+__device__ __forceinline__ void end_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
 }
 
 // Not fminf and fmaxf: a NaN must stay one.

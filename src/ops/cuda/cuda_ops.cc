@@ -157,6 +157,8 @@ void CudaOps::bind(const Batch& batch) {
     max_segment_rows_ = std::max(max_segment_rows_, s.rows);
   }
   std::copy(batch.page_table.begin(), batch.page_table.end(), host + 2 * rows + 5 * segments);
+  // Launches of a prompt are long: nothing is gained by overlapping them.
+  device_->set_overlap(rows_ <= 32);
   check(device_->to_device(stream_, dev, host, words * sizeof(int32_t)));
   check(bound_copied_.record(stream_));
 }

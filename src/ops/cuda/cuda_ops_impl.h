@@ -142,6 +142,8 @@ class CudaOps final : public Ops {
   const MatmulKernels& kernels_of(const MatrixSpec& spec) const;
   /// Scratch that products() takes: rotated inputs and unit sums of EXL3 matrices.
   static size_t product_bytes(std::span<const Matrix> ws, int32_t rows);
+  /// A copy of rows padded to whole groups, in scratch.
+  const Bits16* pad(const Bits16* x, int64_t ldx, int32_t k, int32_t rows);
   /// Units of the longest slice.
   static int32_t unit_span_of(const MatrixSpec& spec, const Product& p);
   /// y of matrices that share x, side by side; EXL3 inputs are rotated into scratch.

@@ -92,7 +92,12 @@ void CudaOps::hyper_pre(Stage, const HyperSite& w, const Act* streams, Act* x, f
   f.iters = w.sinkhorn_iters;
   f.rms_eps = w.rms_eps;
   f.hc_eps = w.hc_eps;
-  run(kernels_.hyper_finish, {{static_cast<unsigned>(rows_)}, 256, static_cast<unsigned>(hidden) * 4}, f);
+  const auto rows = static_cast<unsigned>(rows_);
+  if (hidden % 8 == 0 && hidden <= 8192) {
+    run(hidden <= 4096 ? kernels_.hyper_finish_4k : kernels_.hyper_finish_8k, {{rows}, 512}, f);
+  } else {
+    run(kernels_.hyper_finish, {{rows}, 256, static_cast<unsigned>(hidden) * 4}, f);
+  }
 }
 
 void CudaOps::hyper_post(Stage, const float* y, const float* post, const float* comb, int32_t hidden,
@@ -147,7 +152,7 @@ void CudaOps::router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, 
   r.top_groups = w.top_groups;
   r.norm_topk = w.norm_topk;
   r.factor = w.factor;
-  run(kernels_.router_pick, {{static_cast<unsigned>(rows_)}, 256}, r);
+  run(w.experts <= 320 ? kernels_.router_pick_320 : kernels_.router_pick_1024, {{blocks_of(rows_, 4)}, 128}, r);
 }
 
 void CudaOps::kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, const Act* b, const Act* g,
@@ -307,7 +312,8 @@ void CudaOps::sparse_attention(Stage, const AttentionWeights& w, const Act* q, P
   if (!begin_scratch(padded(absorbed_count * 2) + padded(static_cast<size_t>(at_once) * row_bytes) + 256))
     return;
   Bits16* absorbed = take<Bits16>(absorbed_count);
-  const auto row_tiles = blocks_of(rows_, 8), head_count = static_cast<unsigned>(w.heads);
+  const bool few = rows_ <= 8;
+  const auto head_count = static_cast<unsigned>(w.heads);
 
   AbsorbParams a{static_cast<const uint8_t*>(w.kv_b.data),
                  bits(q),
@@ -317,7 +323,8 @@ void CudaOps::sparse_attention(Stage, const AttentionWeights& w, const Act* q, P
                  w.qk_dim,
                  w.v_dim,
                  w.latent};
-  run(kernels_.absorb, {{head_count, blocks_of(w.latent, 256), row_tiles}, 128}, a);
+  run(few ? kernels_.absorb_few : kernels_.absorb_many,
+      {{head_count, blocks_of(w.latent, 256), blocks_of(rows_, few ? 8 : 32)}, 128}, a);
 
   AttentionParams p{};
   p.batch = view_;
@@ -347,7 +354,8 @@ void CudaOps::sparse_attention(Stage, const AttentionWeights& w, const Act* q, P
 
   a.x = absorbed;
   a.y = bits(out);
-  run(kernels_.expand, {{head_count, blocks_of(w.v_dim, 64), row_tiles}, 128}, a);
+  run(few ? kernels_.expand_few : kernels_.expand_many,
+      {{head_count, blocks_of(w.v_dim, 64), blocks_of(rows_, few ? 8 : 64)}, 128}, a);
 }
 
 void CudaOps::head_input(Stage, const Act* streams, std::span<const int32_t> rows, int32_t hidden,

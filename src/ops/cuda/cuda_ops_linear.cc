@@ -96,8 +96,27 @@ int32_t CudaOps::unit_span_of(const MatrixSpec& spec, const Product& p) {
   return most;
 }
 
+namespace {
+int32_t padded_k(int32_t k) { return (k + kGroupK - 1) / kGroupK * kGroupK; }
+/// The kernels read whole groups of 16-byte aligned rows.
+bool needs_padding(int32_t k, int64_t ldx) { return k % kGroupK != 0 || ldx % 8 != 0; }
+}  // namespace
+
+const Bits16* CudaOps::pad(const Bits16* x, int64_t ldx, int32_t k, int32_t rows) {
+  PadParams p{};
+  p.x = x;
+  p.ldx = ldx;
+  p.ldy = padded_k(k);
+  p.k = k;
+  p.rows = rows;
+  p.y = take<Bits16>(static_cast<size_t>(rows) * static_cast<size_t>(p.ldy));
+  run(kernels_.pad_rows, {{blocks_of(p.ldy, 256), static_cast<unsigned>(rows)}, 256}, p);
+  return p.y;
+}
+
 size_t CudaOps::product_bytes(std::span<const Matrix> ws, int32_t rows) {
-  size_t bytes = 0, columns = 0, units = 0;
+  // Inputs that need padding are padded once.
+  size_t bytes = ws.empty() ? 0 : padded(static_cast<size_t>(rows) * static_cast<size_t>(padded_k(ws[0].spec.k)) * 2), columns = 0, units = 0;
   for (const Matrix& w : ws) {
     if (w.spec.format != MatrixFormat::kExl3) continue;
     bytes += padded(static_cast<size_t>(rows) * static_cast<size_t>(w.spec.k) * sizeof(Bits16));
@@ -113,10 +132,15 @@ size_t CudaOps::product_bytes(std::span<const Matrix> ws, int32_t rows) {
 void CudaOps::products(std::span<const Matrix> ws, Product& p) {
   p.unit_span = 1;
   if (!status_.ok() || p.rows == 0) return;
+  const Bits16* const given = p.x;
+  const int64_t given_ld = p.ldx;
+  const Bits16* padded_x = nullptr;
   int32_t column = 0;
   for (size_t i = 0; i < ws.size();) {
     const MatrixSpec& spec = ws[i].spec;
     if (spec.format == MatrixFormat::kF32) {
+      p.x = given;
+      p.ldx = given_ld;
       product_f32(ws[i], p, column);
       column += spec.n;
       ++i;
@@ -129,13 +153,23 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
       ++end;
     }
     const bool exl3 = spec.format == MatrixFormat::kExl3;
+    if (!exl3 && needs_padding(spec.k, given_ld)) {
+      if (padded_x == nullptr) padded_x = pad(given, given_ld, spec.k, p.rows);
+      p.x = padded_x;
+      p.ldx = padded_k(spec.k);
+    } else {
+      p.x = given;
+      p.ldx = given_ld;
+    }
     const MatmulKernels& k = kernels_of(spec);
     const bool few = p.rows <= kFewRows && k.few1.function != nullptr;
     const int32_t span = few ? unit_span_of(spec, p) : 1;
     const bool by_unit = few && span > 1 && (exl3 || p.unit_sums);
     // Few units: more channels a block, so that no warp is idle.
-    const int32_t split = exl3 || by_unit || span < 2 ? 8 : span < 4 ? 4 : span < 8 ? 2 : 1;
-    const int32_t channels = few ? kTileN * split : kBlockN;
+    const bool wide = few && p.rows > 8 && !exl3;  // two tiles a warp share the inputs of up to 32 rows
+    int32_t split = exl3 || by_unit || span < 2 ? 8 : span < 4 ? 4 : span < 8 ? 2 : 1;
+    if (wide) split = std::min(split, 4);
+    const int32_t channels = few ? kTileN * split * (wide ? 2 : 1) : kBlockN;
     MatmulParams q{};
     q.x = p.x;
     q.ldx = p.ldx;
@@ -456,6 +490,7 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   const auto pairs = static_cast<size_t>(pairs_count), rows = static_cast<size_t>(rows_);
   const auto h = static_cast<size_t>(hidden), width = static_cast<size_t>(w.width),
              n_slices = static_cast<size_t>(slices);
+  const int32_t act_ld = padded_k(w.width);
 
   // The down slices of all pairs may be large: they come in passes over columns, each combined before the
   // next.
@@ -470,7 +505,7 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   const int32_t span = by_unit ? (hidden + kUnit - 1) / kUnit : 1;
   const size_t rotated_rows = !exl3 ? 0 : w.shared_suh ? rows : 2 * pairs;
   const auto shared_width = static_cast<size_t>(w.shared_gate.spec.n);
-  size_t need = padded(rotated_rows * h * 2) + padded(pairs * width * 4) + padded(pairs * width * 2) +
+  size_t need = padded(rotated_rows * h * 2) + padded(pairs * width * 4) + padded(pairs * static_cast<size_t>(act_ld) * 2) + padded(rows * static_cast<size_t>(padded_k(hidden)) * 2) +
                 padded(n_slices * pairs * static_cast<size_t>(pass_columns) * 4) + 3 * padded(pairs * 4) +
                 padded(static_cast<size_t>(span) * pairs * width * 2 * 4) +
                 padded((pairs + static_cast<size_t>(w.experts)) * sizeof(ExpertItem)) + 4096;
@@ -488,6 +523,7 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
 
   // Inputs: rotated once a row when all gate and up matrices share their signs and scales, else per pair.
   const Bits16* input = bits(x);
+  int64_t input_ld = hidden;
   bool by_row = true;
   int64_t part_stride = 0;
   if (exl3) {
@@ -516,6 +552,9 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
       part_stride = pairs_count;
     }
     input = rotated;
+  } else if (gate.format != MatrixFormat::kF32 && needs_padding(hidden, hidden)) {
+    input = pad(input, hidden, hidden, rows_);
+    input_ld = padded_k(hidden);
   }
 
   Product gate_up;
@@ -527,14 +566,15 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   } else {
     gate_up.y = take<Bits16>(2 * pairs * width);
   }
-  expert_products(*table, 0, 0, 2, g, input, hidden, part_stride, by_row, gate_up, 0, w.width, w.width, span);
+  expert_products(*table, 0, 0, 2, g, input, input_ld, part_stride, by_row, gate_up, 0, w.width, w.width, span);
 
   ExpertActParams a{};
   a.gate_up = by_unit ? nullptr : static_cast<const Bits16*>(gate_up.y);
   a.sums = by_unit ? static_cast<const float*>(gate_up.y) : nullptr;
   a.unit_stride = gate_up.slice_stride;
   a.units = span;
-  a.out = take<Bits16>(pairs * width);
+  a.ld = act_ld;
+  a.out = take<Bits16>(pairs * static_cast<size_t>(act_ld));
   a.pairs = pairs_count;
   a.width = w.width;
   a.limit = w.limit;
@@ -542,7 +582,7 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   a.table = table->refs;
   a.table_stride = 3;
   a.down_exl3 = down_exl3;
-  run(kernels_.expert_act, {{blocks_of(w.width, 1024), static_cast<unsigned>(pairs_count)}, 256}, a);
+  run(kernels_.expert_act, {{blocks_of(act_ld, 1024), static_cast<unsigned>(pairs_count)}, 256}, a);
 
   const float* shared_slices = nullptr;
   const int64_t shared_stride = static_cast<int64_t>(rows_) * hidden;
@@ -580,7 +620,7 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   d.y = out;
   for (int32_t pass = 0; pass < passes; ++pass) {
     const int32_t first = pass * pass_columns, count = std::min(pass_columns, hidden - first);
-    expert_products(*table, 1, 2, 1, g, a.out, w.width, 0, false, d, first, count, hidden, 1);
+    expert_products(*table, 1, 2, 1, g, a.out, act_ld, 0, false, d, first, count, hidden, 1);
     CombineParams c{};
     c.slices = out;
     c.shared = shared_slices;

@@ -18,6 +18,45 @@ __device__ __forceinline__ float token_position(const BatchView& b, int row) {
   return s.start + row - s.first_row;
 }
 
+/// One warp: the 24 weights of a row from the sums and the squares of its streams; pre goes to pre_of, the rest out.
+__device__ __forceinline__ void mixing_weights(const HyperFinishParams& p, int row, float squares, float* pre_of) {
+  const int lane = threadIdx.x;
+  const float norm = rsqrtf(squares / (4 * p.hidden) + p.rms_eps);
+  float z = 0.0f;
+  if (lane < 24) {
+    for (int s = 0; s < p.slices; ++s) {
+      float sum = 0.0f;
+#pragma unroll 8
+      for (int u = 0; u < p.unit_span; ++u) sum += p.z[(s * p.unit_span + u) * p.slice_stride + row * 24 + lane];
+      z += sum;
+    }
+    z *= norm;
+    z = z * p.scale[lane < 4 ? 0 : lane < 8 ? 1 : 2] + p.base[lane];
+  }
+  if (lane < 4) pre_of[lane] = sigmoid(z) + p.hc_eps;
+  if (lane >= 4 && lane < 8) p.post[row * 4 + lane - 4] = 2.0f * sigmoid(z);
+  // Lane 4i+j of the first half takes M[i][j].
+  float m = __shfl_sync(0xffffffffu, z, (lane & 15) + 8);
+  float top = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
+  top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+  m = expf(m - top);
+  const auto row_sum = [](float v) {
+    v += __shfl_xor_sync(0xffffffffu, v, 1);
+    return v + __shfl_xor_sync(0xffffffffu, v, 2);
+  };
+  const auto column_sum = [](float v) {
+    v += __shfl_xor_sync(0xffffffffu, v, 4);
+    return v + __shfl_xor_sync(0xffffffffu, v, 8);
+  };
+  m = m / row_sum(m) + p.hc_eps;
+  m = m / (column_sum(m) + p.hc_eps);
+  for (int i = 1; i < p.iters; ++i) {
+    m = m / (row_sum(m) + p.hc_eps);
+    m = m / (column_sum(m) + p.hc_eps);
+  }
+  if (lane < 16) p.comb[row * 16 + lane] = m;
+}
+
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(kThreads) embed(const __grid_constant__ EmbedParams p) {
@@ -56,58 +95,84 @@ extern "C" __global__ void __launch_bounds__(kThreads) mtp_input(const __grid_co
   }
 }
 
-/// The mixing weights from z, the mixed and normed input. Dynamic shared memory: hidden floats.
-extern "C" __global__ void __launch_bounds__(kThreads)
-    hyper_finish(const __grid_constant__ HyperFinishParams p) {
+/// The mixing weights from z, the mixed and normed input. A thread holds kPieces pieces of 8 columns of all streams.
+template <int kPieces>
+__device__ __forceinline__ void hyper_finish_rows(const HyperFinishParams& p) {
+  constexpr int kBlock = 512;
+  __shared__ float shared[32], pre_of[4];
   begin_kernel();
+  const int row = blockIdx.x, h = p.hidden;
+  const Bits16* x = p.streams + static_cast<int64_t>(row) * 4 * h;
+  uint4 in[kPieces][4];
+  float squares = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const int c = 8 * (i * kBlock + threadIdx.x);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      in[i][j] = c < h ? *reinterpret_cast<const uint4*>(x + j * h + c) : make_uint4(0, 0, 0, 0);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const uint32_t v[4] = {in[i][j].x, in[i][j].y, in[i][j].z, in[i][j].w};
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        squares = fmaf(bf16_low(v[r]), bf16_low(v[r]), squares);
+        squares = fmaf(bf16_high(v[r]), bf16_high(v[r]), squares);
+      }
+    }
+  squares = block_sum<kBlock>(squares, shared);
+  if (threadIdx.x < 32) mixing_weights(p, row, squares, pre_of);
+  __syncthreads();
+  float mixed[kPieces][8], sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+#pragma unroll
+    for (int r = 0; r < 8; ++r) {
+      float v = 0.0f;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const uint32_t word = r / 2 == 0 ? in[i][j].x : r / 2 == 1 ? in[i][j].y : r / 2 == 2 ? in[i][j].z : in[i][j].w;
+        v = fmaf(pre_of[j], r & 1 ? bf16_high(word) : bf16_low(word), v);
+      }
+      mixed[i][r] = v;
+      sum = fmaf(v, v, sum);
+    }
+  sum = block_sum<kBlock>(sum, shared);
+  const float norm = rsqrtf(sum / h + p.rms_eps);
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const int c = 8 * (i * kBlock + threadIdx.x);
+    if (c >= h) continue;
+    float y[8];
+#pragma unroll
+    for (int r = 0; r < 8; ++r) y[r] = mixed[i][r] * norm * p.norm[c + r];
+    *reinterpret_cast<uint4*>(p.x + static_cast<int64_t>(row) * h + c) =
+        make_uint4(pack_bf16(y[0], y[1]), pack_bf16(y[2], y[3]), pack_bf16(y[4], y[5]), pack_bf16(y[6], y[7]));
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(512) hyper_finish_4k(const __grid_constant__ HyperFinishParams p) {
+  hyper_finish_rows<1>(p);
+}
+extern "C" __global__ void __launch_bounds__(512) hyper_finish_8k(const __grid_constant__ HyperFinishParams p) {
+  hyper_finish_rows<2>(p);
+}
+
+/// The same for any hidden size. Dynamic shared memory: hidden floats.
+extern "C" __global__ void __launch_bounds__(kThreads) hyper_finish(const __grid_constant__ HyperFinishParams p) {
   extern __shared__ float mixed[];
+  begin_kernel();
   __shared__ float shared[32], pre_of[4];
   const int row = blockIdx.x, h = p.hidden;
   const Bits16* x = p.streams + static_cast<int64_t>(row) * 4 * h;
   float squares = 0.0f;
-  for (int c = threadIdx.x * 2; c < 4 * h; c += kThreads * 2) {
-    const uint32_t v = *reinterpret_cast<const uint32_t*>(x + c);
-    squares = fmaf(bf16_low(v), bf16_low(v), squares);
-    squares = fmaf(bf16_high(v), bf16_high(v), squares);
-  }
+  for (int c = threadIdx.x; c < 4 * h; c += kThreads) squares = fmaf(from_bf16(x[c]), from_bf16(x[c]), squares);
   squares = block_sum<kThreads>(squares, shared);
-  if (threadIdx.x < 32) {
-    const int lane = threadIdx.x;
-    const float norm = rsqrtf(squares / (4 * h) + p.rms_eps);
-    float z = 0.0f;
-    if (lane < 24) {
-      for (int s = 0; s < p.slices; ++s) {
-        float sum = 0.0f;
-        for (int u = 0; u < p.unit_span; ++u)
-          sum += p.z[(s * p.unit_span + u) * p.slice_stride + row * 24 + lane];
-        z += sum;
-      }
-      z *= norm;
-      z = z * p.scale[lane < 4 ? 0 : lane < 8 ? 1 : 2] + p.base[lane];
-    }
-    if (lane < 4) pre_of[lane] = sigmoid(z) + p.hc_eps;
-    if (lane >= 4 && lane < 8) p.post[row * 4 + lane - 4] = 2.0f * sigmoid(z);
-    // Lane 4i+j of the first half takes M[i][j].
-    float m = __shfl_sync(0xffffffffu, z, (lane & 15) + 8);
-    float top = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-    m = expf(m - top);
-    const auto row_sum = [](float v) {
-      v += __shfl_xor_sync(0xffffffffu, v, 1);
-      return v + __shfl_xor_sync(0xffffffffu, v, 2);
-    };
-    const auto column_sum = [](float v) {
-      v += __shfl_xor_sync(0xffffffffu, v, 4);
-      return v + __shfl_xor_sync(0xffffffffu, v, 8);
-    };
-    m = m / row_sum(m) + p.hc_eps;
-    m = m / (column_sum(m) + p.hc_eps);
-    for (int i = 1; i < p.iters; ++i) {
-      m = m / (row_sum(m) + p.hc_eps);
-      m = m / (column_sum(m) + p.hc_eps);
-    }
-    if (lane < 16) p.comb[row * 16 + lane] = m;
-  }
+  if (threadIdx.x < 32) mixing_weights(p, row, squares, pre_of);
   __syncthreads();
   float sum = 0.0f;
   for (int c = threadIdx.x; c < h; c += kThreads) {
@@ -199,6 +264,13 @@ extern "C" __global__ void __launch_bounds__(kThreads) head_input(const __grid_c
   const float norm = rsqrtf(sum / h + p.eps);
   Bits16* y = p.h + static_cast<int64_t>(blockIdx.x) * h;
   for (int c = threadIdx.x; c < h; c += kThreads) y[c] = to_bf16(mean(c) * norm * p.norm[c]);
+}
+
+/// grid: (⌈ldy / 256⌉, rows).
+extern "C" __global__ void __launch_bounds__(kThreads) pad_rows(const __grid_constant__ PadParams p) {
+  begin_kernel();
+  const int row = blockIdx.y, c = blockIdx.x * kThreads + threadIdx.x;
+  if (c < p.ldy) p.y[row * p.ldy + c] = c < p.k ? p.x[row * p.ldx + c] : Bits16{0};
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) gather(const __grid_constant__ GatherParams p) {

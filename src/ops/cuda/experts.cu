@@ -8,103 +8,155 @@ namespace {
 constexpr int kMaxExperts = 1024;
 }
 
-/// One block a row. Scores with bias pick; unbiased probabilities weigh. Ties go to the lower id.
-extern "C" __global__ void __launch_bounds__(256) router_pick(const __grid_constant__ RouterParams p) {
+/// One warp a row: a lane holds experts lane, lane + 32, …. Scores with bias pick, unbiased probabilities weigh; ties go
+/// to the lower id, scores that are not numbers come last.
+template <int kPerLane>
+__device__ __forceinline__ void router_pick_rows(const RouterParams& p) {
   begin_kernel();
-  __shared__ float prob[kMaxExperts], choice[kMaxExperts], best_value[8];
-  __shared__ int best_index[8], picked[64];
-  const int row = blockIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  for (int e = threadIdx.x; e < p.experts; e += 256) {
-    float logit = 0.0f;
-    for (int u = 0; u < p.units; ++u)
-      logit += p.logits[u * p.unit_stride + static_cast<int64_t>(row) * p.experts + e];
-    prob[e] = sigmoid(logit);
-    const float c = prob[e] + p.bias[e];
-    choice[e] = isnan(c) ? -INFINITY : c;
-  }
-  __syncthreads();
-  if (p.groups > 1 && threadIdx.x == 0) {
-    // Group score: its two best; the best top_groups groups stay.
-    const int size = p.experts / p.groups;
-    float score[64];
-    for (int g = 0; g < p.groups && g < 64; ++g) {
-      float a = -INFINITY, b = -INFINITY;
-      for (int e = g * size; e < (g + 1) * size; ++e) {
-        const float c = choice[e];
-        if (c > a) {
-          b = a;
-          a = c;
-        } else if (c > b) {
-          b = c;
-        }
-      }
-      score[g] = size > 1 ? a + b : a;
-    }
-    uint64_t kept = 0;
-    for (int n = 0; n < p.top_groups; ++n) {
-      int at = -1;
-      for (int g = 0; g < p.groups && g < 64; ++g) {
-        if (!(kept >> g & 1) && (at < 0 || score[g] > score[at])) at = g;
-      }
-      if (at >= 0) kept |= 1ull << at;
-    }
-    for (int g = 0; g < p.groups && g < 64; ++g) {
-      if (kept >> g & 1) continue;
-      for (int e = g * size; e < (g + 1) * size; ++e) choice[e] = -INFINITY;
+  const int row = blockIdx.x * 4 + (threadIdx.x >> 5), lane = threadIdx.x & 31;
+  if (row >= p.rows) return;
+  float logit[kPerLane] = {}, prob[kPerLane], choice[kPerLane];
+  for (int u = 0; u < p.units; ++u) {
+    const float* from = p.logits + u * p.unit_stride + static_cast<int64_t>(row) * p.experts;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      if (lane + 32 * i < p.experts) logit[i] += from[lane + 32 * i];
     }
   }
-  __syncthreads();
-  for (int n = 0; n < p.top_k; ++n) {
-    float value = -INFINITY;
-    int index = p.experts;
-    for (int e = threadIdx.x; e < p.experts; e += 256) {
-      if (choice[e] > value || (choice[e] == value && e < index)) {
-        value = choice[e];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int e = lane + 32 * i;
+    prob[i] = sigmoid(logit[i]);
+    const float c = e < p.experts ? prob[i] + p.bias[e] : nanf("");
+    choice[i] = e < p.experts && isnan(c) ? -INFINITY : c;
+  }
+  // The greatest choice of the warp among experts [begin, end): every lane gets it. NaN marks what is out.
+  const auto best_of = [&](int begin, int end, float& value, int& index) {
+    value = -INFINITY;
+    index = 1 << 30;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const int e = lane + 32 * i;
+      if (e >= begin && e < end && (choice[i] > value || (choice[i] == value && e < index))) {
+        value = choice[i];
         index = e;
       }
     }
 #pragma unroll
     for (int mask = 16; mask > 0; mask >>= 1) {
       const float v = __shfl_xor_sync(0xffffffffu, value, mask);
-      const int i = __shfl_xor_sync(0xffffffffu, index, mask);
-      if (v > value || (v == value && i < index)) {
+      const int e = __shfl_xor_sync(0xffffffffu, index, mask);
+      if (v > value || (v == value && e < index)) {
         value = v;
-        index = i;
+        index = e;
       }
     }
-    if (lane == 0) {
-      best_value[warp] = value;
-      best_index[warp] = index;
+  };
+  if (p.groups > 1) {
+    // A group's score is the sum of its two best; lane g (and g + 32) keeps that of group g.
+    const int size = p.experts / p.groups;
+    float score[2] = {-INFINITY, -INFINITY};
+    for (int g = 0; g < p.groups; ++g) {
+      float first, second = 0.0f;
+      int at, other;
+      best_of(g * size, (g + 1) * size, first, at);
+      if (size > 1) {
+        float kept[kPerLane];
+#pragma unroll
+        for (int i = 0; i < kPerLane; ++i) {
+          kept[i] = choice[i];
+          if (lane + 32 * i == at) choice[i] = nanf("");
+        }
+        best_of(g * size, (g + 1) * size, second, other);
+#pragma unroll
+        for (int i = 0; i < kPerLane; ++i) choice[i] = kept[i];
+      }
+      if (lane == (g & 31)) score[g >> 5] = first + second;
     }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      for (int w = 1; w < 8; ++w) {
-        if (best_value[w] > value || (best_value[w] == value && best_index[w] < index)) {
-          value = best_value[w];
-          index = best_index[w];
+    uint64_t kept_groups = 0;
+    for (int n = 0; n < p.top_groups; ++n) {
+      float value = -INFINITY;
+      int index = 1 << 30;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int g = lane + 32 * i;
+        if (g < p.groups && !(kept_groups >> g & 1) && (index == 1 << 30 || score[i] > value)) {
+          value = score[i];
+          index = g;
         }
       }
-      picked[n] = index;
-      choice[index] = nanf("");  // neither greater than nor equal to anything: never picked again
+#pragma unroll
+      for (int mask = 16; mask > 0; mask >>= 1) {
+        const float v = __shfl_xor_sync(0xffffffffu, value, mask);
+        const int g = __shfl_xor_sync(0xffffffffu, index, mask);
+        if (g < 1 << 30 && (index == 1 << 30 || v > value || (v == value && g < index))) {
+          value = v;
+          index = g;
+        }
+      }
+      kept_groups |= 1ull << (index & 63);
     }
-    __syncthreads();
-  }
-  if (threadIdx.x == 0) {
-    for (int i = 1; i < p.top_k; ++i) {  // ascending ids
-      const int v = picked[i];
-      int j = i;
-      for (; j > 0 && picked[j - 1] > v; --j) picked[j] = picked[j - 1];
-      picked[j] = v;
-    }
-    float sum = 0.0f;
-    for (int i = 0; i < p.top_k; ++i) sum += prob[picked[i]];
-    for (int i = 0; i < p.top_k; ++i) {
-      float w = prob[picked[i]];
-      if (p.norm_topk) w = w / (sum + 1e-20f);
-      p.idx[row * p.top_k + i] = picked[i];
-      p.weight[row * p.top_k + i] = w * p.factor;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const int e = lane + 32 * i;
+      if (e < p.experts && !(kept_groups >> (e / size) & 1)) choice[i] = -INFINITY;
     }
   }
+  int mine = 0;  // lane n < top_k: the n-th pick
+  float mine_prob = 0.0f, high_prob = 0.0f;
+  int high = 0;  // and lane n: pick n + 32
+  for (int n = 0; n < p.top_k; ++n) {
+    float value;
+    int index;
+    best_of(0, p.experts, value, index);
+    float of = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      if (lane + 32 * i == index) {
+        of = prob[i];
+        choice[i] = nanf("");
+      }
+    }
+    of = __shfl_sync(0xffffffffu, of, index & 31);
+    if (lane == (n & 31)) {
+      if (n < 32) {
+        mine = index;
+        mine_prob = of;
+      } else {
+        high = index;
+        high_prob = of;
+      }
+    }
+  }
+  // Each pick's place in ascending order of ids, and the sum in that order.
+  int place = 0, high_place = 0;
+  for (int n = 0; n < p.top_k; ++n) {
+    const int other = n < 32 ? __shfl_sync(0xffffffffu, mine, n & 31) : __shfl_sync(0xffffffffu, high, n & 31);
+    place += other < mine;
+    high_place += other < high;
+  }
+  float sum = 0.0f;
+  for (int at = 0; at < p.top_k; ++at) {
+    const uint32_t low = __ballot_sync(0xffffffffu, lane < p.top_k && place == at);
+    const uint32_t upper = __ballot_sync(0xffffffffu, lane + 32 < p.top_k && high_place == at);
+    const float low_value = __shfl_sync(0xffffffffu, mine_prob, low != 0 ? __ffs(low) - 1 : 0);
+    const float upper_value = __shfl_sync(0xffffffffu, high_prob, upper != 0 ? __ffs(upper) - 1 : 0);
+    sum += low != 0 ? low_value : upper_value;
+  }
+  const auto store = [&](int at, int expert, float probability) {
+    const float w = p.norm_topk ? probability / (sum + 1e-20f) : probability;
+    p.idx[row * p.top_k + at] = expert;
+    p.weight[row * p.top_k + at] = w * p.factor;
+  };
+  if (lane < p.top_k) store(place, mine, mine_prob);
+  if (lane + 32 < p.top_k) store(high_place, high, high_prob);
+}
+
+extern "C" __global__ void __launch_bounds__(128) router_pick_320(const __grid_constant__ RouterParams p) {
+  router_pick_rows<10>(p);
+}
+extern "C" __global__ void __launch_bounds__(128) router_pick_1024(const __grid_constant__ RouterParams p) {
+  router_pick_rows<32>(p);
 }
 
 /// One block: counting sort of the pairs by expert, and the items of at most rows_per_item pairs.
@@ -171,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(256) expert_act(const __grid_consta
   begin_kernel();
   const int lane = threadIdx.x & 31;
   const int block = blockIdx.x * 8 + (threadIdx.x >> 5), pair = blockIdx.y;
-  if (block * 128 >= p.width) return;
+  if (block * 128 >= p.ld) return;
   const MatrixRef* refs = p.table + p.pair_expert[pair] * p.table_stride;
   const int c = block * 128 + 4 * lane;
   const int64_t row = static_cast<int64_t>(pair) * 2 * p.width;
@@ -198,7 +250,7 @@ extern "C" __global__ void __launch_bounds__(256) expert_act(const __grid_consta
       }
     }
   }
-  Bits16* y = p.out + static_cast<int64_t>(pair) * p.width;
+  Bits16* y = p.out + static_cast<int64_t>(pair) * p.ld;
   float v[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -208,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(256) expert_act(const __grid_consta
   if (!p.down_exl3) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      if (c + i < p.width) y[c + i] = to_bf16(v[i]);
+      if (c + i < p.ld) y[c + i] = to_bf16(v[i]);
     return;
   }
 #pragma unroll

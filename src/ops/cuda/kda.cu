@@ -87,7 +87,7 @@ struct Staged {
 /// grid: (heads · ⌈dim/32⌉, segments). Also advances the convolution history (kda_prepare has read it).
 extern "C" __global__ void __launch_bounds__(kWarps * 32) kda_recur(const __grid_constant__ KdaParams p) {
   __shared__ __align__(16) Staged staged[2];
-  begin_kernel();
+  begin_kernel<false>();
   constexpr int kThreads = kWarps * 32;
   const int splits = (p.dim + kColumns - 1) / kColumns;
   const int head = blockIdx.x / splits, split = blockIdx.x % splits;
@@ -172,6 +172,7 @@ extern "C" __global__ void __launch_bounds__(kWarps * 32) kda_recur(const __grid
       }
     }
   }
+  end_kernel();
 #pragma unroll
   for (int c = 0; c < kPerWarp; ++c)
 #pragma unroll

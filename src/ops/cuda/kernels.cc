@@ -42,7 +42,7 @@ constexpr unsigned kManyExl3Shared = kRowsPerTile * (kBlockN + 4) * 4;  // the H
 Status load_dense(Loader& loader, const char* file, const char* few1, const char* few4, const char* many,
                   MatmulKernels& k) {
   k.few1_shared = 8 * 1 * 512;
-  k.few4_shared = 8 * 4 * 512;
+  k.few4_shared = 8 * 2 * 4 * 512;
   k.many_shared = kManyShared;
   RETURN_IF_ERROR(loader.open(file));
   RETURN_IF_ERROR(loader.get(few1, k.few1, k.few1_shared));
@@ -109,6 +109,9 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("embed", k.embed));
   RETURN_IF_ERROR(loader.get("mtp_input", k.mtp_input));
   RETURN_IF_ERROR(loader.get("hyper_finish", k.hyper_finish));
+  RETURN_IF_ERROR(loader.get("hyper_finish_4k", k.hyper_finish_4k));
+  RETURN_IF_ERROR(loader.get("hyper_finish_8k", k.hyper_finish_8k));
+  RETURN_IF_ERROR(loader.get("pad_rows", k.pad_rows));
   RETURN_IF_ERROR(loader.get("hyper_post", k.hyper_post));
   RETURN_IF_ERROR(loader.get("rms_norm", k.rms_norm));
   RETURN_IF_ERROR(loader.get("head_input", k.head_input));
@@ -117,7 +120,8 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("convert", k.convert));
   RETURN_IF_ERROR(loader.get("glu", k.glu));
   RETURN_IF_ERROR(loader.open("experts"));
-  RETURN_IF_ERROR(loader.get("router_pick", k.router_pick));
+  RETURN_IF_ERROR(loader.get("router_pick_320", k.router_pick_320));
+  RETURN_IF_ERROR(loader.get("router_pick_1024", k.router_pick_1024));
   RETURN_IF_ERROR(loader.get("group_pairs", k.group_pairs));
   RETURN_IF_ERROR(loader.get("rotate", k.rotate));
   RETURN_IF_ERROR(loader.get("expert_act", k.expert_act));
@@ -136,8 +140,10 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("pool_score_plain", k.pool_score_plain));
   RETURN_IF_ERROR(loader.get("attend_plain", k.attend_plain));
   RETURN_IF_ERROR(loader.open("attention"));
-  RETURN_IF_ERROR(loader.get("absorb", k.absorb));
-  RETURN_IF_ERROR(loader.get("expand", k.expand));
+  RETURN_IF_ERROR(loader.get("absorb_few", k.absorb_few));
+  RETURN_IF_ERROR(loader.get("absorb_many", k.absorb_many));
+  RETURN_IF_ERROR(loader.get("expand_few", k.expand_few));
+  RETURN_IF_ERROR(loader.get("expand_many", k.expand_many));
   RETURN_IF_ERROR(loader.get("attend", k.attend, kAttendShared));
   RETURN_IF_ERROR(loader.get("attend_merge", k.attend_merge));
   return k;

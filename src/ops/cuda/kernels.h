@@ -22,7 +22,7 @@ struct Kernels {
   std::array<std::array<MatmulKernels, 9>, 3> exl3;  // [codebook][bits]
   gpu::Kernel<MatvecF32Params> matvec_f32;
   gpu::Kernel<EmbedParams> embed, mtp_input;
-  gpu::Kernel<HyperFinishParams> hyper_finish;
+  gpu::Kernel<HyperFinishParams> hyper_finish, hyper_finish_4k, hyper_finish_8k;
   gpu::Kernel<HyperPostParams> hyper_post;
   gpu::Kernel<RmsParams> rms_norm;
   gpu::Kernel<HeadInputParams> head_input;
@@ -30,7 +30,8 @@ struct Kernels {
   gpu::Kernel<AddParams> add;
   gpu::Kernel<ConvertParams> convert;
   gpu::Kernel<GluParams> glu;
-  gpu::Kernel<RouterParams> router_pick;
+  gpu::Kernel<RouterParams> router_pick_320, router_pick_1024;
+  gpu::Kernel<PadParams> pad_rows;
   gpu::Kernel<GroupParams> group_pairs;
   gpu::Kernel<RotateParams> rotate;
   gpu::Kernel<ExpertActParams> expert_act;
@@ -41,13 +42,14 @@ struct Kernels {
   gpu::Kernel<PoolAppendParams> pool_append;
   gpu::Kernel<PoolScoreParams> pool_score, pool_score_plain;
   gpu::Kernel<PoolPickParams> pool_pick;
-  gpu::Kernel<AbsorbParams> absorb, expand;
+  gpu::Kernel<AbsorbParams> absorb_few, absorb_many, expand_few, expand_many;
   gpu::Kernel<AttentionParams> attend, attend_merge;
   gpu::Kernel<PlainAttentionParams> attend_plain;
 };
 
-inline constexpr unsigned kAttendShared = 2 * 32 * 520 * 2 + 32 * 33 * 4 + 32 * 40 * 2 + 32 * 4;
-inline constexpr int kAttendChunk = 256;
+inline constexpr unsigned kAttendShared =
+    2 * 32 * 520 * 2 + 32 * 33 * 4 + 32 * 40 * 2 + 32 * 4 + 128 * 8;
+inline constexpr int kAttendChunk = 128;
 
 Result<Kernels> load_kernels(const gpu::Device& device);
 

@@ -80,19 +80,9 @@ struct Exl3Weights {
 
 __device__ __forceinline__ int group_count(int k) { return (k + kGroupK - 1) / kGroupK; }
 
-/// 8 columns of a row of x for the B operand; zeros beyond `k`. k is a multiple of 8 except in odd-sized
-/// matrices.
-__device__ __forceinline__ uint4 load_x(const Bits16* row, int column, int k, bool aligned) {
-  if (row == nullptr) return make_uint4(0, 0, 0, 0);
-  if (aligned && column + 8 <= k) return *reinterpret_cast<const uint4*>(row + column);
-  uint32_t v[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int c = column + 2 * i;
-    const uint32_t lo = c < k ? row[c] : 0u, hi = c + 1 < k ? row[c + 1] : 0u;
-    v[i] = lo | hi << 16;
-  }
-  return make_uint4(v[0], v[1], v[2], v[3]);
+/// 8 columns of a row of x for the B operand. Rows are 16-byte aligned and padded to whole groups with zeros.
+__device__ __forceinline__ uint4 load_x(const Bits16* row, int column) {
+  return *reinterpret_cast<const uint4*>(row + column);
 }
 
 __device__ __forceinline__ void store_y(const MatmulParams& p, int64_t at, float v) {
@@ -137,10 +127,9 @@ __device__ __forceinline__ BlockWork block_work(const MatmulParams& p, int chann
   return w;
 }
 
-/// The row of x that feeds row `r` of y, or nullptr.
+/// The row of x that feeds row `r` of y. Rows beyond the last repeat it: their columns of the product are not stored.
 __device__ __forceinline__ const Bits16* x_row(const MatmulParams& p, const BlockWork& w, int r) {
-  if (r >= w.rows) return nullptr;
-  int row = w.first_row + r;
+  int row = w.first_row + min(r, w.rows - 1);
   if (p.pair_row != nullptr) row = p.pair_row[row];
   return p.x + (static_cast<int64_t>(w.part) * p.x_part_stride + row) * p.ldx;
 }
@@ -253,7 +242,6 @@ __device__ __forceinline__ void matmul_few(const MatmulParams& p) {
   const Bits16* rows[NT];
 #pragma unroll
   for (int t = 0; t < NT; ++t) rows[t] = x_row(p, work, 8 * t + (lane >> 2));
-  const bool aligned = (p.ldx & 7) == 0;
 
   float total[kPerThread];
 #pragma unroll
@@ -270,8 +258,8 @@ __device__ __forceinline__ void matmul_few(const MatmulParams& p) {
         const int column = group * kGroupK + 8 * (lane & 3);
 #pragma unroll
         for (int t = 0; t < NT; ++t) {
-          b0[d][t] = load_x(rows[t], column, m->k, aligned);
-          b1[d][t] = load_x(rows[t], column + 32, m->k, aligned);
+          b0[d][t] = load_x(rows[t], column);
+          b1[d][t] = load_x(rows[t], column + 32);
         }
       };
 #pragma unroll
@@ -364,7 +352,7 @@ __device__ __forceinline__ void matmul_many(const MatmulParams& p) {
   uint8_t* stages = reinterpret_cast<uint8_t*>(shared4);
   constexpr int NT = kRowsPerTile / 8, kThreads = kManyWarps * 32;
   constexpr int kUnitGroups = Weights::kUnitColumns / kGroupK;
-  begin_kernel();
+  begin_kernel<false>();
   const BlockWork work = block_work<kRowsPerTile>(p, kBlockN);
   if (!work.valid) return;
   const MatrixRef& m = *work.matrix;
@@ -374,7 +362,6 @@ __device__ __forceinline__ void matmul_many(const MatmulParams& p) {
   const int groups = group_count(m.k), n_groups = (k_end - k_begin + kGroupK - 1) / kGroupK;
   const int channel0 = work.first_channel + warp * kTileN;
   const bool active = channel0 < m.n;
-  const bool aligned = (p.ldx & 7) == 0;
 
   // A thread copies 16-byte pieces: piece i = (half of 32 columns, row, quarter).
   constexpr int kPieces = kStageBytes / 16 / kThreads;
@@ -391,12 +378,7 @@ __device__ __forceinline__ void matmul_many(const MatmulParams& p) {
         const int piece = i * kThreads + threadIdx.x;
         const int column = k_begin + g * kGroupK + piece / (4 * kRowsPerTile) * 32 + 8 * (piece & 3);
         uint8_t* dst = stages + (g % kStages) * kStageBytes + piece * 16;
-        if (aligned && column + 8 <= m.k) {
-          const bool valid = source[i] != nullptr;
-          copy_async16(dst, valid ? source[i] + column : p.x, valid);
-        } else {
-          *reinterpret_cast<uint4*>(dst) = load_x(source[i], column, m.k, aligned);
-        }
+        copy_async16(dst, source[i] + column, true);
       }
     }
     copy_async_commit();

@@ -100,6 +100,7 @@ struct ExpertActParams {  // SiLU(min(g, limit)) · clamp(u), then the down inpu
   Bits16* out;            // [pairs, width], bf16 or rotated fp16
   int64_t unit_stride;
   int32_t pairs, width, units, down_exl3;
+  int32_t ld;  // row length of out: width padded to whole groups
   float limit;
   const int32_t* pair_expert;
   const MatrixRef* table;  // expert e: gate, up, down at e·stride
@@ -113,6 +114,13 @@ struct FinishParams {  // EXL3 unit sums of few rows to outputs: sum, Hadamard, 
   int32_t rows, slices, unit_span, out_f32, joined, blocks;
   int32_t column0;              // of y that column 0 of sums belongs to
   MatrixRef parts[kMaxJoined];  // block_begin counts blocks of 128
+};
+
+struct PadParams {  // rows copied to a stride of whole groups, zeros behind
+  const Bits16* x;
+  Bits16* y;
+  int64_t ldx, ldy;
+  int32_t k, rows;
 };
 
 struct CombineParams {  // slices (and experts) to one partial sum
