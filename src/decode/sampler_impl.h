@@ -19,8 +19,7 @@ namespace firesteel::sampler_internal {
 inline constexpr float kMasked = -std::numeric_limits<float>::infinity();
 inline constexpr int32_t kBlock = 64;
 
-// ------------------------------------------------------------------------------------------------------------
-// noise
+// ----------------------------------------------------------------------------------------------- noise
 
 inline uint64_t mix(uint64_t x) {  // the splitmix64 finaliser
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -60,7 +59,7 @@ struct Noise53 {  // the form of the first published engines; +inf with probabil
   static constexpr double kMax = std::numeric_limits<double>::infinity();
 };
 
-// ------------------------------------------------------------------------------------------------------- the
+// ------------------------------------------------------------------------------------------------- the
 // settings
 
 enum class Path : uint8_t {
@@ -114,8 +113,7 @@ inline int64_t fixed_mass(double s, double best) {
   return static_cast<int64_t>(std::bit_cast<uint64_t>(floored + 0x1p52) & 0x000FFFFFFFFFFFFFull);
 }
 
-// ------------------------------------------------------------------------------------------------------------
-// the order
+// ------------------------------------------------------------------------------------------- the order
 
 /// Larger key = earlier in the order. `index` is below 2^32.
 inline uint64_t order_key(float v, uint32_t index) {
@@ -151,8 +149,7 @@ class Winner {
   int32_t id_ = -1;
 };
 
-// -------------------------------------------------------------------------------------------------------------
-// one shard
+// ------------------------------------------------------------------------------------------- one shard
 
 int64_t shard_mass(std::span<const float> logits, double temperature, double best,
                    const SamplerScratch& scratch);
@@ -206,8 +203,7 @@ ShardCandidates shard_candidates(std::span<const float> logits, int32_t first_id
   return out;
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// merging
+// --------------------------------------------------------------------------------------------- merging
 
 /// Walks the candidates of up to four shards in the order.
 class Merge {
@@ -325,7 +321,7 @@ Choice choose(std::span<const ShardCandidates> shards, const SampleKey& key, flo
   return {winner.id(), 0, 0};
 }
 
-// ------------------------------------------------------------------------------------------------------- one
+// ------------------------------------------------------------------------------------------------- one
 // wide shard
 
 // A flat row keeps tens of thousands of tokens; sorting them would take most of the time of a draw. Their

@@ -1,8 +1,9 @@
 // The engine as the API sees it: token ids in, token ids out. It knows nothing of HTTP or text.
 //
-// submit() and the methods of Generation may be called from any thread. One engine thread runs rounds; in a round it
-// allocates nothing, takes no lock that another thread holds for long, and never waits for a client: tokens go to a
-// preallocated array that the reader follows, and `notify` (which must not block) says that there is something new.
+// submit() and the methods of Generation may be called from any thread. One engine thread runs rounds; in a
+// round it allocates nothing, takes no lock that another thread holds for long, and never waits for a client:
+// tokens go to a preallocated array that the reader follows, and `notify` (which must not block) says that
+// there is something new.
 #pragma once
 
 #include <atomic>
@@ -20,12 +21,12 @@
 namespace firesteel {
 
 struct GenerationRequest {
-  std::vector<int32_t> prompt;      // at least one id
-  SamplingParams sampling;          // seed absent: derived from the prompt (spec/decoding.md 1.2)
-  int32_t max_tokens = 0;           // ≥ 1; prompt + max_tokens ≤ window
-  std::vector<int32_t> end_ids;     // tokens that end the reply (the token is emitted, reason kStop)
-  int32_t min_tokens = 0;           // end_ids are masked before this many
-  bool background = false;          // yields to others
+  std::vector<int32_t> prompt;   // at least one id
+  SamplingParams sampling;       // seed absent: derived from the prompt (spec/decoding.md 1.2)
+  int32_t max_tokens = 0;        // ≥ 1; prompt + max_tokens ≤ window
+  std::vector<int32_t> end_ids;  // tokens that end the reply (the token is emitted, reason kStop)
+  int32_t min_tokens = 0;        // end_ids are masked before this many
+  bool background = false;       // yields to others
 };
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled, kError };
@@ -39,7 +40,8 @@ class Generation {
  public:
   explicit Generation(int32_t max_tokens) : tokens_(static_cast<size_t>(max_tokens)) {}
 
-  /// Tokens so far; grows only. The first count() elements are final. The end token, if one ended the reply, is the last.
+  /// Tokens so far; grows only. The first count() elements are final. The end token, if one ended the reply,
+  /// is the last.
   std::span<const int32_t> tokens() const { return {tokens_.data(), count_.load(std::memory_order_acquire)}; }
   bool finished() const { return finish_.load(std::memory_order_acquire) != FinishReason::kNone; }
   FinishReason finish_reason() const { return finish_.load(std::memory_order_acquire); }
@@ -76,9 +78,9 @@ class Generation {
 
 struct EngineInfo {
   int32_t vocab = 0;
-  int32_t window = 0;         // tokens a request may span
-  int32_t max_streams = 0;    // requests in one batch
-  int64_t pool_tokens = 0;    // tokens that all pages hold
+  int32_t window = 0;       // tokens a request may span
+  int32_t max_streams = 0;  // requests in one batch
+  int64_t pool_tokens = 0;  // tokens that all pages hold
   int32_t max_queue = 0;
 };
 
@@ -94,9 +96,10 @@ class Engine {
   virtual EngineInfo info() const = 0;
   virtual EngineStats stats() const = 0;
   /// Checks and queues. Errors: kInvalidArgument (bad ids or settings), kContextLength, kBusy (queue full),
-  /// kUnavailable (stopping). `notify` is called from the engine thread after new tokens or the finish; it must be
-  /// cheap and is never called after the returned Generation finished and that call returned.
-  virtual Result<std::shared_ptr<Generation>> submit(GenerationRequest request, std::function<void()> notify) = 0;
+  /// kUnavailable (stopping). `notify` is called from the engine thread after new tokens or the finish; it
+  /// must be cheap and is never called after the returned Generation finished and that call returned.
+  virtual Result<std::shared_ptr<Generation>> submit(GenerationRequest request,
+                                                     std::function<void()> notify) = 0;
   /// Stops admissions, cancels what runs, joins the engine thread. Idempotent.
   virtual void stop() = 0;
 };

@@ -81,8 +81,7 @@ EngineStats ModelEngine::stats() const {
   return s;
 }
 
-// ------------------------------------------------------------------------------------------------------
-// callers' side
+// --------------------------------------------------------------------------------------- callers' side
 
 Result<std::shared_ptr<Generation>> ModelEngine::submit(GenerationRequest request,
                                                         std::function<void()> notify) {
@@ -117,8 +116,7 @@ void ModelEngine::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-// ------------------------------------------------------------------------------------------------------
-// engine thread
+// --------------------------------------------------------------------------------------- engine thread
 
 void ModelEngine::run() {
   for (;;) {

@@ -21,8 +21,7 @@ struct EngineConfig {
   int32_t max_queue = 64;   // requests that may wait beyond those
   int32_t window = 0;       // tokens a request may span; 0: what the model and its pages allow
   int32_t prompt_rows = 0;  // prompt rows in a round while nothing decodes; 0: as many as the model takes
-  int32_t busy_prompt_rows =
-      64;  // prompt rows in a round beside decoding replies: bounds the gap between their tokens
+  int32_t busy_prompt_rows = 64;   // the same beside decoding replies: bounds the gap between their tokens
   int32_t headroom_tokens = 1024;  // reply tokens whose pages are taken at admission; more come page by page
 };
 

@@ -98,7 +98,9 @@ void Scheduler::admit(const WaitingRequests& waiting, RoundRecord& record) {
 bool Scheduler::make_room(const Request& request, RoundRecord& record) {
   const int32_t need = pages_for(admission_rows(request, config_));
   const auto fits = [&](int32_t free, int32_t growing) { return need + growing <= free; };
-  const auto may_grow = [](const Entry& e) { return e.pages < pages_for(e.request->total_rows()) ? 1 : 0; };
+  const auto may_grow = [&](const Entry& e) {
+    return std::min(pages_for(e.request->total_rows()) - e.pages, pages_for(config_.headroom_tokens));
+  };
   int32_t growing = 0;
   for (const Entry& e : running_) growing += may_grow(e);
   if (places_.empty() || free_slots_ == 0 || !fits(free_pages_, growing)) {

@@ -2,18 +2,16 @@
 // cancellation flags; it changes none of them. Engine thread of rank 0; allocates nothing after construction.
 //
 // Policy
-// - Priority: foreground before background, then age. Waiting requests are admitted in that order, none
-// overtakes.
-// - Every decoding reply gets its row in every round. Prompt rows fill the same forward, up to a budget that
-// bounds the
-//   time between two tokens of the others: half to the oldest prompt, the rest to the shortest ones.
-// - Pages: admission takes those of all known tokens and of `headroom_tokens` more, and leaves one page for
-// each
-//   running reply that may still grow. A reply that needs a page when none is free takes those of the running
-//   request of lowest priority, which waits again and goes on where it was: its known tokens become its
-//   prompt, and a prompt has the bits of decoding (DESIGN section 4). The first in priority can always have
-//   the whole pool, and no request larger than the pool is accepted, so there is no deadlock and no reply is
-//   lost.
+// - Priority: foreground before background, then age. Waiting requests are admitted in that order.
+// - Every decoding reply gets its row in every round. Prompt rows fill the same forward, up to a budget
+//   that bounds the time between two tokens of the others: half to the oldest prompt, the rest to the
+//   shortest ones.
+// - Pages: admission takes those of all known tokens and of `headroom_tokens` more, and leaves as much for
+//   each running reply that may still grow. A reply that needs a page when none is free takes those of the
+//   running request of lowest priority, which waits again and goes on where it was: its known tokens become
+//   its prompt, and a prompt has the bits of decoding (DESIGN section 4). The first in priority can always
+//   have the whole pool, and no request larger than the pool is accepted, so there is no deadlock and no
+//   reply is lost.
 // - A waiting foreground request takes places and pages from background ones, newest first.
 #pragma once
 

@@ -17,7 +17,7 @@ namespace {
 using sampler_internal::Noise52;
 using sampler_internal::Noise53;
 
-// ------------------------------------------------------------------------------------------- the tables of
+// --------------------------------------------------------------------------------------- the tables of
 // spec 1.8
 
 TEST(SamplerTable, Noise) {
@@ -77,8 +77,7 @@ TEST(SamplerTable, ToyVocabulary) {
   }
 }
 
-// -----------------------------------------------------------------------------------------------------
-// against the sort
+// ------------------------------------------------------------------------------------ against the sort
 
 enum class Shape { kSmooth, kPeaked, kTies, kBf16, kMasked, kExtreme, kEqual, kCount };
 
