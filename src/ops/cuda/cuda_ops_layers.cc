@@ -58,6 +58,7 @@ void CudaOps::hyper_pre(Stage, const HyperSite& w, const Act* streams, Act* x, f
   const int64_t stride = static_cast<int64_t>(rows_) * w.fn.spec.n;
   if (rows_ == 0) return;
   if (w.fn.spec.n != 24) return unsupported("hyper-connections of other than 4 streams");
+  if (k > kMaxHyperSums / 2 * kUnit) return unsupported("hidden sizes beyond 4096");
   Product p;
   p.slices = slices;
   for (int32_t i = 0; i < slices; ++i) p.slice_end[i] = std::min(k, (i + 1) * cut);

@@ -214,8 +214,10 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
     const auto slices = static_cast<unsigned>(std::max(1, p.slices));
     if (!few) {
       q.rows_inner = 1;  // the rows stay in L2 while the weights pass once
-      run(k.many,
-          {{blocks_of(p.rows, kRowsPerTile), static_cast<unsigned>(blocks), slices}, 256, k.many_shared}, q);
+      const bool wide_tile = p.rows > kRowsPerTile && k.wide.function != nullptr;
+      const unsigned row_blocks = blocks_of(p.rows, wide_tile ? 2 * kRowsPerTile : kRowsPerTile);
+      run(wide_tile ? k.wide : k.many,
+          {{row_blocks, static_cast<unsigned>(blocks), slices}, 256, wide_tile ? k.wide_shared : k.many_shared}, q);
       i = end;
       continue;
     }

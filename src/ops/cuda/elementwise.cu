@@ -19,15 +19,15 @@ __device__ __forceinline__ float token_position(const BatchView& b, int row) {
 }
 
 /// One warp: the 24 weights of a row from the sums and the squares of its streams; pre goes to pre_of, the rest out.
-__device__ __forceinline__ void mixing_weights(const HyperFinishParams& p, int row, float squares, float* pre_of) {
+__device__ __forceinline__ void mixing_weights(const HyperFinishParams& p, int row, float squares, const float* sums,
+                                               float* pre_of) {
   const int lane = threadIdx.x;
   const float norm = rsqrtf(squares / (4 * p.hidden) + p.rms_eps);
   float z = 0.0f;
   if (lane < 24) {
     for (int s = 0; s < p.slices; ++s) {
       float sum = 0.0f;
-#pragma unroll 8
-      for (int u = 0; u < p.unit_span; ++u) sum += p.z[(s * p.unit_span + u) * p.slice_stride + row * 24 + lane];
+      for (int u = 0; u < p.unit_span; ++u) sum += sums[(s * p.unit_span + u) * 24 + lane];
       z += sum;
     }
     z *= norm;
@@ -48,11 +48,11 @@ __device__ __forceinline__ void mixing_weights(const HyperFinishParams& p, int r
     v += __shfl_xor_sync(0xffffffffu, v, 4);
     return v + __shfl_xor_sync(0xffffffffu, v, 8);
   };
-  m = m / row_sum(m) + p.hc_eps;
-  m = m / (column_sum(m) + p.hc_eps);
+  m = __fdividef(m, row_sum(m)) + p.hc_eps;
+  m = __fdividef(m, column_sum(m) + p.hc_eps);
   for (int i = 1; i < p.iters; ++i) {
-    m = m / (row_sum(m) + p.hc_eps);
-    m = m / (column_sum(m) + p.hc_eps);
+    m = __fdividef(m, row_sum(m) + p.hc_eps);
+    m = __fdividef(m, column_sum(m) + p.hc_eps);
   }
   if (lane < 16) p.comb[row * 16 + lane] = m;
 }
@@ -99,9 +99,12 @@ extern "C" __global__ void __launch_bounds__(kThreads) mtp_input(const __grid_co
 template <int kPieces>
 __device__ __forceinline__ void hyper_finish_rows(const HyperFinishParams& p) {
   constexpr int kBlock = 512;
-  __shared__ float shared[32], pre_of[4];
+  __shared__ float shared[32], pre_of[4], sums[kMaxHyperSums * 24];
   begin_kernel();
   const int row = blockIdx.x, h = p.hidden;
+  for (int i = threadIdx.x; i < p.slices * p.unit_span * 24; i += kBlock) {
+    sums[i] = p.z[i / 24 * p.slice_stride + row * 24 + i % 24];
+  }
   const Bits16* x = p.streams + static_cast<int64_t>(row) * 4 * h;
   uint4 in[kPieces][4];
   float squares = 0.0f;
@@ -125,7 +128,7 @@ __device__ __forceinline__ void hyper_finish_rows(const HyperFinishParams& p) {
       }
     }
   squares = block_sum<kBlock>(squares, shared);
-  if (threadIdx.x < 32) mixing_weights(p, row, squares, pre_of);
+  if (threadIdx.x < 32) mixing_weights(p, row, squares, sums, pre_of);
   __syncthreads();
   float mixed[kPieces][8], sum = 0.0f;
 #pragma unroll
@@ -166,13 +169,16 @@ extern "C" __global__ void __launch_bounds__(512) hyper_finish_8k(const __grid_c
 extern "C" __global__ void __launch_bounds__(kThreads) hyper_finish(const __grid_constant__ HyperFinishParams p) {
   extern __shared__ float mixed[];
   begin_kernel();
-  __shared__ float shared[32], pre_of[4];
+  __shared__ float shared[32], pre_of[4], sums[kMaxHyperSums * 24];
   const int row = blockIdx.x, h = p.hidden;
+  for (int i = threadIdx.x; i < p.slices * p.unit_span * 24; i += kThreads) {
+    sums[i] = p.z[i / 24 * p.slice_stride + row * 24 + i % 24];
+  }
   const Bits16* x = p.streams + static_cast<int64_t>(row) * 4 * h;
   float squares = 0.0f;
   for (int c = threadIdx.x; c < 4 * h; c += kThreads) squares = fmaf(from_bf16(x[c]), from_bf16(x[c]), squares);
   squares = block_sum<kThreads>(squares, shared);
-  if (threadIdx.x < 32) mixing_weights(p, row, squares, pre_of);
+  if (threadIdx.x < 32) mixing_weights(p, row, squares, sums, pre_of);
   __syncthreads();
   float sum = 0.0f;
   for (int c = threadIdx.x; c < h; c += kThreads) {

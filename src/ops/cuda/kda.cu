@@ -79,7 +79,7 @@ __device__ __forceinline__ float sum_four(const float (&v)[4]) {
 }
 
 struct Staged {
-  float k[kTokens][kDim], q[kTokens][kDim], decay[kTokens][kDim], v[kTokens][kColumns], beta[kTokens];
+  float k[kTokens][kDim], q[kTokens][kDim], decay[kTokens][kDim], v[kTokens][kColumns], beta[kTokens], o[kTokens][kColumns];
 };
 
 }  // namespace
@@ -140,9 +140,9 @@ extern "C" __global__ void __launch_bounds__(kWarps * 32) kda_recur(const __grid
     copy_async_wait<0>();
     __syncthreads();
     if (first + kTokens < s.rows) stage_in(first + kTokens);
-    const Staged& now = staged[first / kTokens & 1];
+    Staged& now = staged[first / kTokens & 1];
     const int tokens = min(kTokens, s.rows - first);
-    for (int t = 0; t < tokens; ++t) {
+    const auto step = [&](int t) {
       const float4 a = *reinterpret_cast<const float4*>(&now.decay[t][4 * lane]);
       const float4 k = *reinterpret_cast<const float4*>(&now.k[t][4 * lane]);
       const float4 q = *reinterpret_cast<const float4*>(&now.q[t][4 * lane]);
@@ -165,10 +165,29 @@ extern "C" __global__ void __launch_bounds__(kWarps * 32) kda_recur(const __grid
         w[c][3] = fmaf(k.w, delta, w[c][3]);
         out[c] = fmaf(w[c][3], q.w, fmaf(w[c][2], q.z, fmaf(w[c][1], q.y, w[c][0] * q.x)));
       }
-      const float o = sum_four(out);
-      const int column = column0 + lane / 8;
-      if (lane % 8 == 0 && column < p.dim) {
-        p.o[static_cast<int64_t>(s.first_row + first + t) * all + head * p.dim + column] = o;
+      return sum_four(out);
+    };
+    if (tokens == kTokens) {
+      // Unrolled, so that the next token's loads and this one's output sum run beside the chain through the state.
+      float o[kTokens];
+#pragma unroll
+      for (int t = 0; t < kTokens; ++t) o[t] = step(t);
+      if (lane % 8 == 0) {
+#pragma unroll
+        for (int t = 0; t < kTokens; ++t) now.o[t][warp * kPerWarp + lane / 8] = o[t];
+      }
+    } else {
+      for (int t = 0; t < tokens; ++t) {
+        const float o = step(t);
+        if (lane % 8 == 0) now.o[t][warp * kPerWarp + lane / 8] = o;
+      }
+    }
+    __syncwarp();
+    // A warp's own columns, four to a token.
+    for (int i = lane; i < tokens * kPerWarp; i += 32) {
+      const int t = i / kPerWarp, c = i % kPerWarp;
+      if (column0 + c < p.dim) {
+        p.o[static_cast<int64_t>(s.first_row + first + t) * all + head * p.dim + column0 + c] = now.o[t][warp * kPerWarp + c];
       }
     }
   }

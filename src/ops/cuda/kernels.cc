@@ -40,11 +40,13 @@ constexpr unsigned kManyShared = 4 * kRowsPerTile * kGroupK * 2;        // stage
 constexpr unsigned kManyExl3Shared = kRowsPerTile * (kBlockN + 4) * 4;  // the Hadamard tile is larger
 
 Status load_dense(Loader& loader, const char* file, const char* few1, const char* few4, const char* many,
-                  MatmulKernels& k) {
+                  const char* wide, unsigned group_bytes, MatmulKernels& k) {
   k.few1_shared = 8 * 1 * 512;
   k.few4_shared = 8 * 2 * 4 * 512;
   k.many_shared = kManyShared;
+  k.wide_shared = 3 * (8 * group_bytes + 128 * kGroupK * 2);
   RETURN_IF_ERROR(loader.open(file));
+  RETURN_IF_ERROR(loader.get(wide, k.wide, k.wide_shared));
   RETURN_IF_ERROR(loader.get(few1, k.few1, k.few1_shared));
   RETURN_IF_ERROR(loader.get(few4, k.few4, k.few4_shared));
   return loader.get(many, k.many, k.many_shared);
@@ -99,9 +101,11 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   Kernels k;
   Loader loader(device, k.modules);
   RETURN_IF_ERROR(
-      load_dense(loader, "matmul_bf16", "matmul_bf16_few1", "matmul_bf16_few4", "matmul_bf16_many", k.bf16));
+      load_dense(loader, "matmul_bf16", "matmul_bf16_few1", "matmul_bf16_few4", "matmul_bf16_many",
+                             "matmul_bf16_wide", 2048, k.bf16));
   RETURN_IF_ERROR(
-      load_dense(loader, "matmul_fp8", "matmul_fp8_few1", "matmul_fp8_few4", "matmul_fp8_many", k.fp8));
+      load_dense(loader, "matmul_fp8", "matmul_fp8_few1", "matmul_fp8_few4", "matmul_fp8_many",
+                             "matmul_fp8_wide", 1024, k.fp8));
   RETURN_IF_ERROR(load_exl3(loader, k));
   RETURN_IF_ERROR(loader.open("matvec_f32"));
   RETURN_IF_ERROR(loader.get("matvec_f32", k.matvec_f32));

@@ -12,8 +12,8 @@ namespace firesteel::cuda {
 
 /// The product kernels of one format (matmul.cuh). `few1` and `few4` are absent for rare EXL3 kinds.
 struct MatmulKernels {
-  gpu::Kernel<MatmulParams> few1, few4, many;
-  unsigned few1_shared = 0, few4_shared = 0, many_shared = 0;
+  gpu::Kernel<MatmulParams> few1, few4, many, wide;  // wide: bf16 and FP8 only
+  unsigned few1_shared = 0, few4_shared = 0, many_shared = 0, wide_shared = 0;
 };
 
 struct Kernels {

@@ -19,6 +19,7 @@ inline constexpr int kGroupK = 64;    // columns of a packed group
 inline constexpr int kBlockN = 128;  // output channels of a thread block with a Hadamard, or of a prompt tile
 inline constexpr int kRowsPerTile = 64;  // rows of a prompt tile
 inline constexpr int kMaxJoined = 8;
+inline constexpr int kMaxHyperSums = 64;  // slices · units of a hyper-connection matrix
 inline constexpr int kMaxRowList = 256;
 
 /// One matrix as kernels see it.
