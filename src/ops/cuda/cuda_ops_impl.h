@@ -161,7 +161,9 @@ class CudaOps final : public Ops {
   const ExpertTable* expert_table(const ExpertWeights& w);
   /// Whether every gate and up matrix has kernels for few rows.
   bool all_tuned(const ExpertTable& table) const;
-  Pairs group_pairs(const int32_t* idx, int32_t top_k, int32_t experts, int32_t rows_per_item);
+  /// Groups the routed pairs; with few rows the shared input rotation goes in the same launch.
+  Pairs group_pairs(const int32_t* idx, int32_t top_k, int32_t experts, int32_t rows_per_item,
+                    const RotateParams* shared_rotation);
   void expert_products(const ExpertTable& table, int which, int32_t first_part, int32_t joined,
                        const Pairs& pairs, const Bits16* x, int64_t ldx, int64_t part_stride, bool by_row,
                        const Product& out, int32_t columns_first, int32_t columns_count, int32_t n,

@@ -387,7 +387,8 @@ bool CudaOps::all_tuned(const ExpertTable& table) const {
 }
 
 CudaOps::Pairs CudaOps::group_pairs(const int32_t* idx, int32_t top_k, int32_t experts,
-                                    int32_t rows_per_item) {
+                                    int32_t rows_per_item,
+                                    const RotateParams* shared_rotation) {
   Pairs g;
   g.count = rows_ * top_k;
   g.max_items = std::min(g.count, experts + g.count / rows_per_item);
@@ -408,7 +409,11 @@ CudaOps::Pairs CudaOps::group_pairs(const int32_t* idx, int32_t top_k, int32_t e
   p.top_k = top_k;
   p.experts = experts;
   p.rows_per_item = rows_per_item;
-  run(kernels_.group_pairs, {{1}, 1024}, p);
+  if (shared_rotation == nullptr) {
+    run(kernels_.group_pairs, {{1}, 1024}, p);
+  } else {
+    run(kernels_.group_and_rotate, {{static_cast<unsigned>(rows_) + 1}, 1024}, GroupRotateParams{p, *shared_rotation});
+  }
   return g;
 }
 
@@ -521,13 +526,12 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
 
   // Few rows: at most 8 a pass. An expert that more rows picked is read again, which is rare.
   const int32_t per_item = rows_ <= kFewRows ? 8 : kRowsPerTile;
-  const Pairs g = group_pairs(idx, w.top_k, w.experts, per_item);
-
   // Inputs: rotated once a row when all gate and up matrices share their signs and scales, else per pair.
   const Bits16* input = bits(x);
   int64_t input_ld = hidden;
   bool by_row = true;
   int64_t part_stride = 0;
+  Pairs g;
   if (exl3) {
     Bits16* rotated = take<Bits16>(rotated_rows * h);
     RotateParams r{};
@@ -535,11 +539,14 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
     r.y = rotated;
     r.ldx = r.ldy = hidden;
     r.k = hidden;
+    r.rows = rows_;
     if (w.shared_suh) {
-      r.rows = rows_;
       r.suh = ref_of(w.gate[0]).suh;
-      run(kernels_.rotate, {{blocks_of(hidden, 1024), static_cast<unsigned>(rows_)}, 256}, r);
+      const bool together = rows_ <= kFewRows;
+      g = group_pairs(idx, w.top_k, w.experts, per_item, together ? &r : nullptr);
+      if (!together) run(kernels_.rotate, {{blocks_of(hidden, 1024), static_cast<unsigned>(rows_)}, 256}, r);
     } else {
+      g = group_pairs(idx, w.top_k, w.experts, per_item, nullptr);
       r.rows = pairs_count;
       r.pair_row = g.row;
       r.pair_expert = g.expert;
@@ -554,9 +561,12 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
       part_stride = pairs_count;
     }
     input = rotated;
-  } else if (gate.format != MatrixFormat::kF32 && needs_padding(hidden, hidden)) {
-    input = pad(input, hidden, hidden, rows_);
-    input_ld = padded_k(hidden);
+  } else {
+    g = group_pairs(idx, w.top_k, w.experts, per_item, nullptr);
+    if (gate.format != MatrixFormat::kF32 && needs_padding(hidden, hidden)) {
+      input = pad(input, hidden, hidden, rows_);
+      input_ld = padded_k(hidden);
+    }
   }
 
   Product gate_up;

@@ -35,26 +35,49 @@ __device__ __forceinline__ void mixing_weights(const HyperFinishParams& p, int r
   }
   if (lane < 4) pre_of[lane] = sigmoid(z) + p.hc_eps;
   if (lane >= 4 && lane < 8) p.post[row * 4 + lane - 4] = 2.0f * sigmoid(z);
-  // Lane 4i+j of the first half takes M[i][j].
-  float m = __shfl_sync(0xffffffffu, z, (lane & 15) + 8);
-  float top = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
-  top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-  m = expf(m - top);
-  const auto row_sum = [](float v) {
-    v += __shfl_xor_sync(0xffffffffu, v, 1);
-    return v + __shfl_xor_sync(0xffffffffu, v, 2);
-  };
-  const auto column_sum = [](float v) {
-    v += __shfl_xor_sync(0xffffffffu, v, 4);
-    return v + __shfl_xor_sync(0xffffffffu, v, 8);
-  };
-  m = __fdividef(m, row_sum(m)) + p.hc_eps;
-  m = __fdividef(m, column_sum(m) + p.hc_eps);
-  for (int i = 1; i < p.iters; ++i) {
-    m = __fdividef(m, row_sum(m) + p.hc_eps);
-    m = __fdividef(m, column_sum(m) + p.hc_eps);
+  // Every lane holds the whole matrix M[i][j]: no lane waits for another in the 20 rounds.
+  float m[4][4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+#pragma unroll
+    for (int j = 0; j < 4; ++j) m[i][j] = __shfl_sync(0xffffffffu, z, 8 + 4 * i + j);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float top = fmaxf(fmaxf(m[i][0], m[i][1]), fmaxf(m[i][2], m[i][3]));
+#pragma unroll
+    for (int j = 0; j < 4; ++j) m[i][j] = expf(m[i][j] - top);
   }
-  if (lane < 16) p.comb[row * 16 + lane] = m;
+  const auto scale_rows = [&](float eps) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float r = __fdividef(1.0f, ((m[i][0] + m[i][1]) + (m[i][2] + m[i][3])) + eps);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) m[i][j] *= r;
+    }
+  };
+  const auto scale_columns = [&](float eps) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float r = __fdividef(1.0f, ((m[0][j] + m[1][j]) + (m[2][j] + m[3][j])) + eps);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) m[i][j] *= r;
+    }
+  };
+  scale_rows(0.0f);
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+#pragma unroll
+    for (int j = 0; j < 4; ++j) m[i][j] += p.hc_eps;
+  scale_columns(p.hc_eps);
+  for (int i = 1; i < p.iters; ++i) {
+    scale_rows(p.hc_eps);
+    scale_columns(p.hc_eps);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      if (lane == 4 * i + j) p.comb[row * 16 + lane] = m[i][j];
 }
 
 }  // namespace

@@ -10,18 +10,28 @@ constexpr int kMaxExperts = 1024;
 
 /// One warp a row: a lane holds experts lane, lane + 32, …. Scores with bias pick, unbiased probabilities weigh; ties go
 /// to the lower id, scores that are not numbers come last.
-template <int kPerLane>
+template <int kPerLane, int kUnitsAhead>
 __device__ __forceinline__ void router_pick_rows(const RouterParams& p) {
   begin_kernel();
   const int row = blockIdx.x * 4 + (threadIdx.x >> 5), lane = threadIdx.x & 31;
   if (row >= p.rows) return;
   float logit[kPerLane] = {}, prob[kPerLane], choice[kPerLane];
-  for (int u = 0; u < p.units; ++u) {
-    const float* from = p.logits + u * p.unit_stride + static_cast<int64_t>(row) * p.experts;
+  // Eight units at a time in flight, added in order.
+  for (int u0 = 0; u0 < p.units; u0 += kUnitsAhead) {
+    float part[kUnitsAhead][kPerLane];
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      if (lane + 32 * i < p.experts) logit[i] += from[lane + 32 * i];
-    }
+    for (int u = 0; u < kUnitsAhead; ++u)
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) {
+        const bool real = u0 + u < p.units && lane + 32 * i < p.experts;
+        part[u][i] =
+            real ? p.logits[(u0 + u) * p.unit_stride + static_cast<int64_t>(row) * p.experts + lane + 32 * i] : 0.0f;
+      }
+#pragma unroll
+    for (int u = 0; u < kUnitsAhead; ++u)
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i)
+        if (u0 + u < p.units) logit[i] += part[u][i];
   }
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
@@ -153,15 +163,16 @@ __device__ __forceinline__ void router_pick_rows(const RouterParams& p) {
 }
 
 extern "C" __global__ void __launch_bounds__(128) router_pick_320(const __grid_constant__ RouterParams p) {
-  router_pick_rows<10>(p);
+  router_pick_rows<10, 8>(p);
 }
 extern "C" __global__ void __launch_bounds__(128) router_pick_1024(const __grid_constant__ RouterParams p) {
-  router_pick_rows<32>(p);
+  router_pick_rows<32, 2>(p);
 }
 
+namespace {
+
 /// One block: counting sort of the pairs by expert, and the items of at most rows_per_item pairs.
-extern "C" __global__ void __launch_bounds__(1024) group_pairs(const __grid_constant__ GroupParams p) {
-  begin_kernel();
+__device__ __forceinline__ void group(const GroupParams& p) {
   __shared__ int count[kMaxExperts], first[kMaxExperts], item[kMaxExperts], cursor[kMaxExperts];
   const int e = threadIdx.x, pairs = p.rows * p.top_k;
   count[e] = 0;
@@ -198,10 +209,8 @@ extern "C" __global__ void __launch_bounds__(1024) group_pairs(const __grid_cons
 }
 
 /// One warp a 128-block of a row.
-extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__ RotateParams p) {
-  begin_kernel();
+__device__ __forceinline__ void rotate_block(const RotateParams& p, int block, int row) {
   const int lane = threadIdx.x & 31;
-  const int block = blockIdx.x * 8 + (threadIdx.x >> 5), row = blockIdx.y;
   if (block * 128 >= p.k) return;
   const Bits16* suh = p.suh;
   int source = row;
@@ -218,6 +227,28 @@ extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__
   for (int i = 0; i < 4; ++i) y[exl3_slot(c + i)] = to_f16(v[i]);
 }
 
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(1024) group_pairs(const __grid_constant__ GroupParams p) {
+  begin_kernel();
+  group(p);
+}
+
+extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__ RotateParams p) {
+  begin_kernel();
+  rotate_block(p, blockIdx.x * 8 + (threadIdx.x >> 5), blockIdx.y);
+}
+
+/// Block 0 groups, the others rotate one row each of at most 4096 columns at a time.
+extern "C" __global__ void __launch_bounds__(1024) group_and_rotate(const __grid_constant__ GroupRotateParams p) {
+  begin_kernel();
+  if (blockIdx.x == 0) {
+    group(p.group);
+    return;
+  }
+  for (int block = threadIdx.x >> 5; block * 128 < p.rotate.k; block += 32) rotate_block(p.rotate, block, blockIdx.x - 1);
+}
+
 /// One warp a 128-block of a pair.
 extern "C" __global__ void __launch_bounds__(256) expert_act(const __grid_constant__ ExpertActParams p) {
   begin_kernel();
@@ -232,13 +263,22 @@ extern "C" __global__ void __launch_bounds__(256) expert_act(const __grid_consta
   for (int part = 0; part < 2; ++part) {
     if (p.sums != nullptr) {
       float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-      for (int u = 0; u < p.units; ++u) {
-        const float4 s =
-            *reinterpret_cast<const float4*>(p.sums + u * p.unit_stride + row + part * p.width + c);
-        v[0] += s.x;
-        v[1] += s.y;
-        v[2] += s.z;
-        v[3] += s.w;
+      for (int u0 = 0; u0 < p.units; u0 += 8) {
+        float4 s[8];
+#pragma unroll
+        for (int u = 0; u < 8; ++u) {
+          const int at = min(u0 + u, p.units - 1);
+          s[u] = *reinterpret_cast<const float4*>(p.sums + at * p.unit_stride + row + part * p.width + c);
+        }
+#pragma unroll
+        for (int u = 0; u < 8; ++u) {
+          if (u0 + u < p.units) {
+            v[0] += s[u].x;
+            v[1] += s[u].y;
+            v[2] += s[u].z;
+            v[3] += s[u].w;
+          }
+        }
       }
       hadamard128(v);
 #pragma unroll
@@ -314,9 +354,17 @@ extern "C" __global__ void __launch_bounds__(256) combine(const __grid_constant_
     if (i >= p.local_slices) continue;
     const float* slice = p.slices + i * p.slice_stride + c;
     if (p.top_k > 0) {
-      for (int j = 0; j < p.top_k; ++j) {
-        const float part = slice[static_cast<int64_t>(p.pair_of[row * p.top_k + j]) * p.n];
-        s[i] = fmaf(p.weight[row * p.top_k + j], part, s[i]);
+      for (int j0 = 0; j0 < p.top_k; j0 += 8) {
+        float part[8], weight[8];
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          const int at = row * p.top_k + min(j0 + j, p.top_k - 1);
+          part[j] = slice[static_cast<int64_t>(p.pair_of[at]) * p.n];
+          weight[j] = p.weight[at];
+        }
+#pragma unroll
+        for (int j = 0; j < 8; ++j)
+          if (j0 + j < p.top_k) s[i] = fmaf(weight[j], part[j], s[i]);
       }
       if (p.shared != nullptr) {
         s[i] += p.shared[i * p.shared_stride + static_cast<int64_t>(row) * p.full_n + p.column0 + c];

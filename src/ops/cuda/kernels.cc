@@ -128,6 +128,7 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("router_pick_1024", k.router_pick_1024));
   RETURN_IF_ERROR(loader.get("group_pairs", k.group_pairs));
   RETURN_IF_ERROR(loader.get("rotate", k.rotate));
+  RETURN_IF_ERROR(loader.get("group_and_rotate", k.group_and_rotate));
   RETURN_IF_ERROR(loader.get("expert_act", k.expert_act));
   RETURN_IF_ERROR(loader.get("combine", k.combine));
   RETURN_IF_ERROR(loader.get("exl3_finish", k.exl3_finish));

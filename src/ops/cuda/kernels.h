@@ -34,6 +34,7 @@ struct Kernels {
   gpu::Kernel<PadParams> pad_rows;
   gpu::Kernel<GroupParams> group_pairs;
   gpu::Kernel<RotateParams> rotate;
+  gpu::Kernel<GroupRotateParams> group_and_rotate;
   gpu::Kernel<ExpertActParams> expert_act;
   gpu::Kernel<CombineParams> combine;
   gpu::Kernel<FinishParams> exl3_finish;

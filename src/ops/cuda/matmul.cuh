@@ -97,7 +97,9 @@ __device__ __forceinline__ int group_count(int k) { return (k + kGroupK - 1) / k
 
 /// 8 columns of a row of x for the B operand. Rows are 16-byte aligned and padded to whole groups with zeros.
 __device__ __forceinline__ uint4 load_x(const Bits16* row, int column) {
-  return *reinterpret_cast<const uint4*>(row + column);
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(row + column));
+  return v;
 }
 
 __device__ __forceinline__ void store_y(const MatmulParams& p, int64_t at, float v) {
@@ -602,3 +604,6 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
 // One block a multiprocessor.
 #define FS_KERNEL_WIDE(NAME) \
   extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant__ MatmulParams p)
+// Three blocks a multiprocessor.
+#define FS_KERNEL_NARROW(NAME) \
+  extern "C" __global__ void __launch_bounds__(256, 3) NAME(const __grid_constant__ MatmulParams p)

@@ -147,6 +147,11 @@ struct GroupParams {     // (row, expert) pairs sorted by expert
   int32_t rows, top_k, experts, rows_per_item;
 };
 
+struct GroupRotateParams {
+  GroupParams group;
+  RotateParams rotate;
+};
+
 struct BatchView {             // the bound batch, in device memory
   const int32_t* tokens;       // [rows]
   const int32_t* row_segment;  // [rows]
