@@ -80,7 +80,7 @@ do_bench() {
 do_sass() {
   command -v cuobjdump >/dev/null || return 0
   local stem
-  for stem in matmul_exl3_mcg_4 matmul_exl3_mul1_4 matmul_exl3_mul1_6; do
+  for stem in matmul_exl3_mcg_4 matmul_exl3_mul1_4 matmul_bf16; do
     local arch
     for arch in 90 121; do
       nvcc -std=c++17 -O3 --expt-relaxed-constexpr -Isrc -cubin -arch=sm_$arch -o "$out/$stem.$arch.cubin" \

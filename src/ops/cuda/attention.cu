@@ -126,7 +126,8 @@ __device__ __forceinline__ void expand_rows(const AbsorbParams& p) {
   for (int t = 0; t < NT; ++t)
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
-      const int row = (blockIdx.z * NT + t) * 8 + 2 * (lane & 3) + (r & 1), channel = channel0 + (lane >> 2) + 8 * (r >> 1);
+      const int row = (blockIdx.z * NT + t) * 8 + 2 * (lane & 3) + (r & 1),
+                channel = channel0 + (lane >> 2) + 8 * (r >> 1);
       if (row < p.rows && channel < p.v_dim) {
         p.y[(static_cast<int64_t>(row) * p.heads + head) * p.v_dim + channel] = to_bf16(acc[t][r]);
       }

@@ -24,9 +24,9 @@ __device__ __forceinline__ Bits16 to_f16(float v) {
   return __half_as_ushort(__float2half_rn(fminf(fmaxf(v, -65504.0f), 65504.0f)));
 }
 
-/// Every kernel's first act: waits until the kernels before have ended and their writes are seen (gpu::Device launches
-/// kernels to overlap where the GPU can). Short kernels let the next one be brought in at once; long ones do so at their
-/// end (end_kernel), for blocks that wait take room.
+/// Every kernel's first act: waits until the kernels before have ended and their writes are seen (gpu::Device
+/// launches kernels to overlap where the GPU can). Short kernels let the next one be brought in at once; long
+/// ones do so at their end (end_kernel), for blocks that wait take room.
 template <bool kShort = true>
 __device__ __forceinline__ void begin_kernel() {
 #if __CUDA_ARCH__ >= 900

@@ -153,7 +153,8 @@ void CudaOps::router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, 
   r.top_groups = w.top_groups;
   r.norm_topk = w.norm_topk;
   r.factor = w.factor;
-  run(w.experts <= 320 ? kernels_.router_pick_320 : kernels_.router_pick_1024, {{blocks_of(rows_, 4)}, 128}, r);
+  run(w.experts <= 320 ? kernels_.router_pick_320 : kernels_.router_pick_1024, {{blocks_of(rows_, 4)}, 128},
+      r);
 }
 
 void CudaOps::kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, const Act* b, const Act* g,

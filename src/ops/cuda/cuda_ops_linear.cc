@@ -116,7 +116,10 @@ const Bits16* CudaOps::pad(const Bits16* x, int64_t ldx, int32_t k, int32_t rows
 
 size_t CudaOps::product_bytes(std::span<const Matrix> ws, int32_t rows) {
   // Inputs that need padding are padded once.
-  size_t bytes = ws.empty() ? 0 : padded(static_cast<size_t>(rows) * static_cast<size_t>(padded_k(ws[0].spec.k)) * 2), columns = 0, units = 0;
+  size_t bytes = ws.empty()
+                     ? 0
+                     : padded(static_cast<size_t>(rows) * static_cast<size_t>(padded_k(ws[0].spec.k)) * 2),
+         columns = 0, units = 0;
   for (const Matrix& w : ws) {
     if (w.spec.format != MatrixFormat::kExl3) continue;
     bytes += padded(static_cast<size_t>(rows) * static_cast<size_t>(w.spec.k) * sizeof(Bits16));
@@ -214,10 +217,16 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
     const auto slices = static_cast<unsigned>(std::max(1, p.slices));
     if (!few) {
       q.rows_inner = 1;  // the rows stay in L2 while the weights pass once
-      const bool wide_tile = p.rows > kRowsPerTile && k.wide.function != nullptr;
+      // Larger tiles only where there are enough of them for every multiprocessor.
+      const int64_t wide_tiles = static_cast<int64_t>(blocks) * blocks_of(p.rows, 2 * kRowsPerTile) * slices;
+      const bool wide_tile = p.rows > kRowsPerTile && k.wide.function != nullptr &&
+                             wide_tiles >= device_->info().multiprocessors;
       const unsigned row_blocks = blocks_of(p.rows, wide_tile ? 2 * kRowsPerTile : kRowsPerTile);
       run(wide_tile ? k.wide : k.many,
-          {{row_blocks, static_cast<unsigned>(blocks), slices}, 256, wide_tile ? k.wide_shared : k.many_shared}, q);
+          {{row_blocks, static_cast<unsigned>(blocks), slices},
+           256,
+           wide_tile ? k.wide_shared : k.many_shared},
+          q);
       i = end;
       continue;
     }
@@ -386,8 +395,7 @@ bool CudaOps::all_tuned(const ExpertTable& table) const {
   return true;
 }
 
-CudaOps::Pairs CudaOps::group_pairs(const int32_t* idx, int32_t top_k, int32_t experts,
-                                    int32_t rows_per_item,
+CudaOps::Pairs CudaOps::group_pairs(const int32_t* idx, int32_t top_k, int32_t experts, int32_t rows_per_item,
                                     const RotateParams* shared_rotation) {
   Pairs g;
   g.count = rows_ * top_k;
@@ -412,7 +420,8 @@ CudaOps::Pairs CudaOps::group_pairs(const int32_t* idx, int32_t top_k, int32_t e
   if (shared_rotation == nullptr) {
     run(kernels_.group_pairs, {{1}, 1024}, p);
   } else {
-    run(kernels_.group_and_rotate, {{static_cast<unsigned>(rows_) + 1}, 1024}, GroupRotateParams{p, *shared_rotation});
+    run(kernels_.group_and_rotate, {{static_cast<unsigned>(rows_) + 1}, 1024},
+        GroupRotateParams{p, *shared_rotation});
   }
   return g;
 }
@@ -512,7 +521,9 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   const int32_t span = by_unit ? (hidden + kUnit - 1) / kUnit : 1;
   const size_t rotated_rows = !exl3 ? 0 : w.shared_suh ? rows : 2 * pairs;
   const auto shared_width = static_cast<size_t>(w.shared_gate.spec.n);
-  size_t need = padded(rotated_rows * h * 2) + padded(pairs * width * 4) + padded(pairs * static_cast<size_t>(act_ld) * 2) + padded(rows * static_cast<size_t>(padded_k(hidden)) * 2) +
+  size_t need = padded(rotated_rows * h * 2) + padded(pairs * width * 4) +
+                padded(pairs * static_cast<size_t>(act_ld) * 2) +
+                padded(rows * static_cast<size_t>(padded_k(hidden)) * 2) +
                 padded(n_slices * pairs * static_cast<size_t>(pass_columns) * 4) + 3 * padded(pairs * 4) +
                 padded(static_cast<size_t>(span) * pairs * width * 2 * 4) +
                 padded((pairs + static_cast<size_t>(w.experts)) * sizeof(ExpertItem)) + 4096;
@@ -578,7 +589,8 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   } else {
     gate_up.y = take<Bits16>(2 * pairs * width);
   }
-  expert_products(*table, 0, 0, 2, g, input, input_ld, part_stride, by_row, gate_up, 0, w.width, w.width, span);
+  expert_products(*table, 0, 0, 2, g, input, input_ld, part_stride, by_row, gate_up, 0, w.width, w.width,
+                  span);
 
   ExpertActParams a{};
   a.gate_up = by_unit ? nullptr : static_cast<const Bits16*>(gate_up.y);

@@ -18,9 +18,10 @@ __device__ __forceinline__ float token_position(const BatchView& b, int row) {
   return s.start + row - s.first_row;
 }
 
-/// One warp: the 24 weights of a row from the sums and the squares of its streams; pre goes to pre_of, the rest out.
-__device__ __forceinline__ void mixing_weights(const HyperFinishParams& p, int row, float squares, const float* sums,
-                                               float* pre_of) {
+/// One warp: the 24 weights of a row from the sums and the squares of its streams; pre goes to pre_of, the
+/// rest out.
+__device__ __forceinline__ void mixing_weights(const HyperFinishParams& p, int row, float squares,
+                                               const float* sums, float* pre_of) {
   const int lane = threadIdx.x;
   const float norm = rsqrtf(squares / (4 * p.hidden) + p.rms_eps);
   float z = 0.0f;
@@ -118,7 +119,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) mtp_input(const __grid_co
   }
 }
 
-/// The mixing weights from z, the mixed and normed input. A thread holds kPieces pieces of 8 columns of all streams.
+/// The mixing weights from z, the mixed and normed input. A thread holds kPieces pieces of 8 columns of all
+/// streams.
 template <int kPieces>
 __device__ __forceinline__ void hyper_finish_rows(const HyperFinishParams& p) {
   constexpr int kBlock = 512;
@@ -161,7 +163,10 @@ __device__ __forceinline__ void hyper_finish_rows(const HyperFinishParams& p) {
       float v = 0.0f;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const uint32_t word = r / 2 == 0 ? in[i][j].x : r / 2 == 1 ? in[i][j].y : r / 2 == 2 ? in[i][j].z : in[i][j].w;
+        const uint32_t word = r / 2 == 0   ? in[i][j].x
+                              : r / 2 == 1 ? in[i][j].y
+                              : r / 2 == 2 ? in[i][j].z
+                                           : in[i][j].w;
         v = fmaf(pre_of[j], r & 1 ? bf16_high(word) : bf16_low(word), v);
       }
       mixed[i][r] = v;
@@ -176,20 +181,23 @@ __device__ __forceinline__ void hyper_finish_rows(const HyperFinishParams& p) {
     float y[8];
 #pragma unroll
     for (int r = 0; r < 8; ++r) y[r] = mixed[i][r] * norm * p.norm[c + r];
-    *reinterpret_cast<uint4*>(p.x + static_cast<int64_t>(row) * h + c) =
-        make_uint4(pack_bf16(y[0], y[1]), pack_bf16(y[2], y[3]), pack_bf16(y[4], y[5]), pack_bf16(y[6], y[7]));
+    *reinterpret_cast<uint4*>(p.x + static_cast<int64_t>(row) * h + c) = make_uint4(
+        pack_bf16(y[0], y[1]), pack_bf16(y[2], y[3]), pack_bf16(y[4], y[5]), pack_bf16(y[6], y[7]));
   }
 }
 
-extern "C" __global__ void __launch_bounds__(512) hyper_finish_4k(const __grid_constant__ HyperFinishParams p) {
+extern "C" __global__ void __launch_bounds__(512)
+    hyper_finish_4k(const __grid_constant__ HyperFinishParams p) {
   hyper_finish_rows<1>(p);
 }
-extern "C" __global__ void __launch_bounds__(512) hyper_finish_8k(const __grid_constant__ HyperFinishParams p) {
+extern "C" __global__ void __launch_bounds__(512)
+    hyper_finish_8k(const __grid_constant__ HyperFinishParams p) {
   hyper_finish_rows<2>(p);
 }
 
 /// The same for any hidden size. Dynamic shared memory: hidden floats.
-extern "C" __global__ void __launch_bounds__(kThreads) hyper_finish(const __grid_constant__ HyperFinishParams p) {
+extern "C" __global__ void __launch_bounds__(kThreads)
+    hyper_finish(const __grid_constant__ HyperFinishParams p) {
   extern __shared__ float mixed[];
   begin_kernel();
   __shared__ float shared[32], pre_of[4], sums[kMaxHyperSums * 24];
@@ -199,7 +207,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) hyper_finish(const __grid
   }
   const Bits16* x = p.streams + static_cast<int64_t>(row) * 4 * h;
   float squares = 0.0f;
-  for (int c = threadIdx.x; c < 4 * h; c += kThreads) squares = fmaf(from_bf16(x[c]), from_bf16(x[c]), squares);
+  for (int c = threadIdx.x; c < 4 * h; c += kThreads)
+    squares = fmaf(from_bf16(x[c]), from_bf16(x[c]), squares);
   squares = block_sum<kThreads>(squares, shared);
   if (threadIdx.x < 32) mixing_weights(p, row, squares, sums, pre_of);
   __syncthreads();

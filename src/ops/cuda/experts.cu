@@ -8,8 +8,8 @@ namespace {
 constexpr int kMaxExperts = 1024;
 }
 
-/// One warp a row: a lane holds experts lane, lane + 32, …. Scores with bias pick, unbiased probabilities weigh; ties go
-/// to the lower id, scores that are not numbers come last.
+/// One warp a row: a lane holds experts lane, lane + 32, …. Scores with bias pick, unbiased probabilities
+/// weigh; ties go to the lower id, scores that are not numbers come last.
 template <int kPerLane, int kUnitsAhead>
 __device__ __forceinline__ void router_pick_rows(const RouterParams& p) {
   begin_kernel();
@@ -25,7 +25,8 @@ __device__ __forceinline__ void router_pick_rows(const RouterParams& p) {
       for (int i = 0; i < kPerLane; ++i) {
         const bool real = u0 + u < p.units && lane + 32 * i < p.experts;
         part[u][i] =
-            real ? p.logits[(u0 + u) * p.unit_stride + static_cast<int64_t>(row) * p.experts + lane + 32 * i] : 0.0f;
+            real ? p.logits[(u0 + u) * p.unit_stride + static_cast<int64_t>(row) * p.experts + lane + 32 * i]
+                 : 0.0f;
       }
 #pragma unroll
     for (int u = 0; u < kUnitsAhead; ++u)
@@ -141,7 +142,8 @@ __device__ __forceinline__ void router_pick_rows(const RouterParams& p) {
   // Each pick's place in ascending order of ids, and the sum in that order.
   int place = 0, high_place = 0;
   for (int n = 0; n < p.top_k; ++n) {
-    const int other = n < 32 ? __shfl_sync(0xffffffffu, mine, n & 31) : __shfl_sync(0xffffffffu, high, n & 31);
+    const int other =
+        n < 32 ? __shfl_sync(0xffffffffu, mine, n & 31) : __shfl_sync(0xffffffffu, high, n & 31);
     place += other < mine;
     high_place += other < high;
   }
@@ -240,13 +242,15 @@ extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__
 }
 
 /// Block 0 groups, the others rotate one row each of at most 4096 columns at a time.
-extern "C" __global__ void __launch_bounds__(1024) group_and_rotate(const __grid_constant__ GroupRotateParams p) {
+extern "C" __global__ void __launch_bounds__(1024)
+    group_and_rotate(const __grid_constant__ GroupRotateParams p) {
   begin_kernel();
   if (blockIdx.x == 0) {
     group(p.group);
     return;
   }
-  for (int block = threadIdx.x >> 5; block * 128 < p.rotate.k; block += 32) rotate_block(p.rotate, block, blockIdx.x - 1);
+  for (int block = threadIdx.x >> 5; block * 128 < p.rotate.k; block += 32)
+    rotate_block(p.rotate, block, blockIdx.x - 1);
 }
 
 /// One warp a 128-block of a pair.

@@ -79,7 +79,8 @@ __device__ __forceinline__ float sum_four(const float (&v)[4]) {
 }
 
 struct Staged {
-  float k[kTokens][kDim], q[kTokens][kDim], decay[kTokens][kDim], v[kTokens][kColumns], beta[kTokens], o[kTokens][kColumns];
+  float k[kTokens][kDim], q[kTokens][kDim], decay[kTokens][kDim], v[kTokens][kColumns], beta[kTokens],
+      o[kTokens][kColumns];
 };
 
 }  // namespace
@@ -168,7 +169,8 @@ extern "C" __global__ void __launch_bounds__(kWarps * 32) kda_recur(const __grid
       return sum_four(out);
     };
     if (tokens == kTokens) {
-      // Unrolled, so that the next token's loads and this one's output sum run beside the chain through the state.
+      // Unrolled, so that the next token's loads and this one's output sum run beside the chain through the
+      // state.
       float o[kTokens];
 #pragma unroll
       for (int t = 0; t < kTokens; ++t) o[t] = step(t);
@@ -187,7 +189,8 @@ extern "C" __global__ void __launch_bounds__(kWarps * 32) kda_recur(const __grid
     for (int i = lane; i < tokens * kPerWarp; i += 32) {
       const int t = i / kPerWarp, c = i % kPerWarp;
       if (column0 + c < p.dim) {
-        p.o[static_cast<int64_t>(s.first_row + first + t) * all + head * p.dim + column0 + c] = now.o[t][warp * kPerWarp + c];
+        p.o[static_cast<int64_t>(s.first_row + first + t) * all + head * p.dim + column0 + c] =
+            now.o[t][warp * kPerWarp + c];
       }
     }
   }

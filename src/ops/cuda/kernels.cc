@@ -100,11 +100,9 @@ Status load_exl3(Loader& loader, Kernels& kernels) {
 Result<Kernels> load_kernels(const gpu::Device& device) {
   Kernels k;
   Loader loader(device, k.modules);
-  RETURN_IF_ERROR(
-      load_dense(loader, "matmul_bf16", "matmul_bf16_few1", "matmul_bf16_few4", "matmul_bf16_many",
-                             "matmul_bf16_wide", 2048, k.bf16));
-  RETURN_IF_ERROR(
-      load_dense(loader, "matmul_fp8", "matmul_fp8_few1", "matmul_fp8_few4", "matmul_fp8_many",
+  RETURN_IF_ERROR(load_dense(loader, "matmul_bf16", "matmul_bf16_few1", "matmul_bf16_few4",
+                             "matmul_bf16_many", "matmul_bf16_wide", 2048, k.bf16));
+  RETURN_IF_ERROR(load_dense(loader, "matmul_fp8", "matmul_fp8_few1", "matmul_fp8_few4", "matmul_fp8_many",
                              "matmul_fp8_wide", 1024, k.fp8));
   RETURN_IF_ERROR(load_exl3(loader, k));
   RETURN_IF_ERROR(loader.open("matvec_f32"));

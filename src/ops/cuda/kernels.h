@@ -48,8 +48,7 @@ struct Kernels {
   gpu::Kernel<PlainAttentionParams> attend_plain;
 };
 
-inline constexpr unsigned kAttendShared =
-    2 * 32 * 520 * 2 + 32 * 33 * 4 + 32 * 40 * 2 + 32 * 4 + 128 * 8;
+inline constexpr unsigned kAttendShared = 2 * 32 * 520 * 2 + 32 * 33 * 4 + 32 * 40 * 2 + 32 * 4 + 128 * 8;
 inline constexpr int kAttendChunk = 128;
 
 Result<Kernels> load_kernels(const gpu::Device& device);

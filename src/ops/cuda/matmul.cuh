@@ -98,7 +98,9 @@ __device__ __forceinline__ int group_count(int k) { return (k + kGroupK - 1) / k
 /// 8 columns of a row of x for the B operand. Rows are 16-byte aligned and padded to whole groups with zeros.
 __device__ __forceinline__ uint4 load_x(const Bits16* row, int column) {
   uint4 v;
-  asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(row + column));
+  asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(row + column));
   return v;
 }
 
@@ -144,7 +146,8 @@ __device__ __forceinline__ BlockWork block_work(const MatmulParams& p, int chann
   return w;
 }
 
-/// The row of x that feeds row `r` of y. Rows beyond the last repeat it: their columns of the product are not stored.
+/// The row of x that feeds row `r` of y. Rows beyond the last repeat it: their columns of the product are not
+/// stored.
 __device__ __forceinline__ const Bits16* x_row(const MatmulParams& p, const BlockWork& w, int r) {
   int row = w.first_row + min(r, w.rows - 1);
   if (p.pair_row != nullptr) row = p.pair_row[row];
@@ -474,8 +477,9 @@ __device__ __forceinline__ void matmul_many(const MatmulParams& p) {
   }
 }
 
-/// As matmul_many for 128 rows, with the weights staged too: for formats that need no decoding to speak of. A warp takes
-/// 32 channels and 64 rows. Shared memory: kWideStages stages of 128 channels and 128 rows × 64 columns.
+/// As matmul_many for 128 rows, with the weights staged too: for formats that need no decoding to speak of. A
+/// warp takes 32 channels and 64 rows. Shared memory: kWideStages stages of 128 channels and 128 rows × 64
+/// columns.
 inline constexpr int kWideRows = 128, kWideStages = 3;
 
 template <typename Weights>
@@ -499,17 +503,19 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
   constexpr int kRowPieces = kRowBytes / 16 / kThreads, kWeightPieces = kWeightBytes / 16 / kThreads;
   const Bits16* source[kRowPieces / 2];  // piece i and piece i + half read the same row
 #pragma unroll
-  for (int i = 0; i < kRowPieces / 2; ++i) source[i] = x_row(p, work, ((i * kThreads + threadIdx.x) >> 2) % kWideRows);
+  for (int i = 0; i < kRowPieces / 2; ++i)
+    source[i] = x_row(p, work, ((i * kThreads + threadIdx.x) >> 2) % kWideRows);
   const auto stage_in = [&](int g) {
     if (g < n_groups) {
       uint8_t* stage = stages + g % kWideStages * kStage;
 #pragma unroll
       for (int i = 0; i < kWeightPieces; ++i) {
         const int piece = i * kThreads + threadIdx.x, tile = piece / (Weights::kGroupBytes / 16);
-        const int64_t from = static_cast<int64_t>(min(work.first_channel / kTileN + tile, last_tile)) * groups +
-                             k_begin / kGroupK + g;
-        copy_async16(stage + piece * 16, m.data + from * Weights::kGroupBytes + piece % (Weights::kGroupBytes / 16) * 16,
-                     true);
+        const int64_t from =
+            static_cast<int64_t>(min(work.first_channel / kTileN + tile, last_tile)) * groups +
+            k_begin / kGroupK + g;
+        copy_async16(stage + piece * 16,
+                     m.data + from * Weights::kGroupBytes + piece % (Weights::kGroupBytes / 16) * 16, true);
       }
 #pragma unroll
       for (int i = 0; i < kRowPieces; ++i) {
@@ -572,7 +578,8 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
         for (int t = 0; t < NT; ++t)
 #pragma unroll
           for (int r = 0; r < 4; ++r) {
-            total[i][t][r] = Weights::kScaled ? fmaf(scale, acc[i][t][r], total[i][t][r]) : total[i][t][r] + acc[i][t][r];
+            total[i][t][r] =
+                Weights::kScaled ? fmaf(scale, acc[i][t][r], total[i][t][r]) : total[i][t][r] + acc[i][t][r];
             acc[i][t][r] = 0.0f;
           }
       }
@@ -589,8 +596,8 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
         const int channel = work.first_channel + (tile0 + i) * kTileN + (lane >> 2) + 8 * (r >> 1);
         if (row < work.rows && channel < m.n) {
           store_y(p,
-                  slice * p.slice_stride + (work.first_row + row) * p.ldy + p.parts[work.part].column - p.column_shift +
-                      channel,
+                  slice * p.slice_stride + (work.first_row + row) * p.ldy + p.parts[work.part].column -
+                      p.column_shift + channel,
                   total[i][t][r]);
         }
       }
