@@ -72,8 +72,9 @@ Response ServerCore::refusal_response(const RequestHead& head, const Refusal& wh
 struct HttpServer::Impl {
   Impl(ServerOptions options, std::vector<Route> routes, ServerHooks hooks)
       : core(std::make_shared<ServerCore>(std::move(options), std::move(routes), std::move(hooks))),
-        acceptor(core->io),
-        retry(core->io),
+        strand(asio::make_strand(core->io)),
+        acceptor(strand),
+        retry(strand),
         guard(asio::make_work_guard(core->io)) {}
 
   Status listen();
@@ -81,7 +82,8 @@ struct HttpServer::Impl {
   void on_accept(const boost::system::error_code& ec, Socket socket);
 
   std::shared_ptr<ServerCore> core;
-  tcp::acceptor acceptor;  // used by the io threads one after the other, closed on its own sequence
+  const Strand strand;  // of the two below
+  tcp::acceptor acceptor;
   asio::steady_timer retry;
   asio::executor_work_guard<asio::io_context::executor_type> guard;
   std::vector<std::thread> threads;
@@ -241,7 +243,7 @@ ServerCounters HttpServer::counters() const {
 
 void HttpServer::begin_shutdown() {
   if (impl_->core->closing.exchange(true)) return;
-  asio::post(impl_->core->io, [impl = impl_] {
+  asio::post(impl_->strand, [impl = impl_] {
     boost::system::error_code ignored;
     impl->acceptor.close(ignored);
     impl->retry.cancel();

@@ -1,0 +1,124 @@
+// POST /v1/completions: a text or token ids, continued as they are; no template, no think block, no tools.
+#include <algorithm>
+
+#include "api/completion_writer.h"
+#include "api/prepare.h"
+
+namespace firesteel::api {
+namespace {
+
+constexpr size_t kMaxPrompts = 64;
+
+bool is_id_list(const Json& value, int32_t id_count, std::vector<int32_t>* out) {
+  if (!value.is_array() || value.empty()) return false;
+  for (const Json& id : value) {
+    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= id_count) return false;
+    out->push_back(static_cast<int32_t>(id.get<int64_t>()));
+  }
+  return true;
+}
+
+// One prompt: a string or a list of ids.
+std::variant<std::vector<int32_t>, ApiError> one_prompt(const Service& service, const Json& value) {
+  std::vector<int32_t> ids;
+  if (value.is_string()) {
+    Result<std::vector<int32_t>> encoded =
+        service.text.tokenizer->encode(value.get_ref<const std::string&>());
+    if (!encoded.ok()) return from_error(encoded.error(), "prompt");
+    ids = std::move(encoded).value();
+    if (ids.empty()) return invalid_value("prompt", "prompt must not be empty");
+  } else if (!is_id_list(value, service.text.tokenizer->id_count(), &ids)) {
+    return invalid_value("prompt", "prompt must be a string, a list of token ids, or a list of such prompts");
+  }
+  return ids;
+}
+
+std::variant<std::vector<std::vector<int32_t>>, ApiError> prompts_of(const Service& service,
+                                                                     const Json& value) {
+  std::vector<std::vector<int32_t>> out;
+  const bool many = value.is_array() && !value.empty() && (value[0].is_string() || value[0].is_array());
+  if (many && value.size() > kMaxPrompts) {
+    return invalid_value("prompt", "prompt may list at most " + std::to_string(kMaxPrompts) + " prompts");
+  }
+  for (size_t i = 0; i < (many ? value.size() : 1); ++i) {
+    auto ids = one_prompt(service, many ? value[i] : value);
+    if (auto* e = std::get_if<ApiError>(&ids)) return *e;
+    out.push_back(std::move(std::get<std::vector<int32_t>>(ids)));
+  }
+  return out;
+}
+
+struct CompletionRequest {
+  ReplySettings settings;
+  std::string model;
+  bool echo = false;
+};
+
+std::variant<CompletionRequest, ApiError> parse(const Json& body, const ChatDefaults& defaults) {
+  CompletionRequest out;
+  FieldReader in(body);
+  in.string("model", &out.model);
+  read_settings(in, defaults.settings, {"max_tokens"}, &out.settings);
+  refuse_unbuilt(in);
+  in.boolean("echo", &out.echo);
+  bool special = false;  // this tokenizer adds none by itself
+  in.boolean("add_special_tokens", &special);
+  std::string suffix;
+  in.string("suffix", &suffix);
+  if (!suffix.empty())
+    in.fail(unsupported_parameter("suffix", "suffix is not supported: the model only continues"));
+  int64_t best_of = out.settings.choices;
+  in.integer("best_of", 1, 20, &best_of);
+  if (best_of != out.settings.choices) {
+    in.fail(unsupported_parameter("best_of", "best_of other than n is not supported by this server yet"));
+  }
+  if (!in.ok()) return *in.error();
+  return out;
+}
+
+}  // namespace
+
+void handle_completions(const std::shared_ptr<Service>& service, std::shared_ptr<http::Exchange> exchange) {
+  auto parsed_body = parse_body(exchange->body());
+  if (auto* error = std::get_if<ApiError>(&parsed_body)) return respond_error(*exchange, *error);
+  const Json& body = std::get<Json>(parsed_body);
+  auto parsed = parse(body, service->chat_defaults);
+  if (auto* error = std::get_if<ApiError>(&parsed)) return respond_error(*exchange, *error);
+  const CompletionRequest& request = std::get<CompletionRequest>(parsed);
+  if (auto error = check_model(*service, request.model)) return respond_error(*exchange, *error);
+  const Json* prompt = find_field(body, "prompt");
+  if (prompt == nullptr) {
+    return respond_error(*exchange,
+                         {400, "invalid_request_error", "missing_required_parameter", "prompt",
+                          "prompt is required: a string, a list of token ids, or a list of such prompts"});
+  }
+  auto prompts = prompts_of(*service, *prompt);
+  if (auto* error = std::get_if<ApiError>(&prompts)) return respond_error(*exchange, *error);
+  exchange->drop_body();
+
+  ReplyPlan plan;
+  CompletionReplyOptions reply;
+  for (std::vector<int32_t>& ids : std::get<std::vector<std::vector<int32_t>>>(prompts)) {
+    const std::string text = request.echo ? service->text.tokenizer->decode(ids) : "";
+    auto one = make_plan(*service, request.settings, {std::move(ids), false}, "prompt");
+    if (auto* error = std::get_if<ApiError>(&one)) return respond_error(*exchange, *error);
+    ReplyPlan& part = std::get<ReplyPlan>(one);
+    for (GenerationRequest& r : part.requests) {
+      plan.requests.push_back(std::move(r));
+      if (request.echo) reply.echo.push_back(text);
+    }
+    part.requests = std::move(plan.requests);
+    part.prompt_tokens += plan.prompt_tokens;
+    plan = std::move(part);
+  }
+  plan.text.raw = true;
+  reply.model = reply_model(*service, request.model);
+  reply.choices = static_cast<int>(plan.requests.size());
+  reply.stream = request.settings.stream;
+  reply.stream_usage = request.settings.stream_usage;
+  reply.continuous_usage = request.settings.continuous_usage;
+  auto writer = make_completion_writer(exchange, std::move(reply));
+  ReplyRun::start(service, std::move(exchange), std::move(writer), std::move(plan));
+}
+
+}  // namespace firesteel::api

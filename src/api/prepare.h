@@ -1,0 +1,35 @@
+// From a checked request to what the engine takes; shared by the generating routes. Worker threads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "api/chat_request.h"
+#include "api/reply_run.h"
+#include "api/service.h"
+
+namespace firesteel::api {
+
+struct PreparedPrompt {
+  std::vector<int32_t> ids;
+  bool in_think = false;  // the reply continues an open think block
+};
+
+/// Renders and tokenizes a conversation.
+std::variant<PreparedPrompt, ApiError> prepare_prompt(const Service& service, const ChatRequest& request);
+
+/// The plan of a reply to `prompt`, with its token budget checked against the window. `noun` as in
+/// fit_reply().
+std::variant<ReplyPlan, ApiError> make_plan(const Service& service, const ReplySettings& settings,
+                                            PreparedPrompt prompt, const std::string& noun);
+/// What a chat request adds to its plan: tools, an open last message.
+void add_chat_options(const ChatRequest& request, ReplyPlan* plan);
+
+/// 404 for a model that is not served here, when the server is strict about it.
+std::optional<ApiError> check_model(const Service& service, const std::string& name);
+/// The name that a reply is signed with.
+std::string reply_model(const Service& service, const std::string& asked);
+
+}  // namespace firesteel::api

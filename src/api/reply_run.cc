@@ -1,0 +1,236 @@
+#include "api/reply_run.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "http/message.h"
+
+namespace firesteel::api {
+namespace {
+
+constexpr size_t kTokensBetweenWrites = 64;  // of a backlog, before the client's buffer is looked at again
+
+constexpr auto kHeartbeat = std::chrono::seconds(2);  // while a call is written and nothing is visible
+
+double ms_between(int64_t from, int64_t to) {
+  return from == 0 || to == 0 ? -1 : static_cast<double>(to - from) / 1e6;
+}
+
+}  // namespace
+
+struct ReplyRun::Choice {
+  Choice(std::shared_ptr<Generation> g, ReplyStream t) : generation(std::move(g)), text(std::move(t)) {}
+  std::shared_ptr<Generation> generation;
+  ReplyStream text;
+  size_t read = 0;
+  bool ended = false;
+  std::chrono::steady_clock::time_point last_sign;  // of life, while a call is written
+};
+
+ReplyRun::ReplyRun(std::shared_ptr<Service> service, std::shared_ptr<http::Exchange> exchange,
+                   std::unique_ptr<ReplyWriter> writer, ReplyPlan plan)
+    : service_(std::move(service)),
+      exchange_(std::move(exchange)),
+      writer_(std::move(writer)),
+      plan_(std::move(plan)) {}
+
+ReplyRun::~ReplyRun() {
+  std::lock_guard lock(service_->runs_mutex);
+  service_->runs.erase(this);
+}
+
+void ReplyRun::start(const std::shared_ptr<Service>& service, std::shared_ptr<http::Exchange> exchange,
+                     std::unique_ptr<ReplyWriter> writer, ReplyPlan plan) {
+  std::vector<GenerationRequest> requests = std::move(plan.requests);
+  std::shared_ptr<ReplyRun> run(new ReplyRun(service, exchange, std::move(writer), std::move(plan)));
+  {
+    std::lock_guard lock(service->runs_mutex);
+    service->runs.emplace(run.get(), run);
+  }
+  // The waker keeps the run alive, the engine keeps the waker until the generation is over.
+  run->waker_ = exchange->make_waker([run] { run->pump(); });
+  exchange->on_gone([weak = std::weak_ptr(run)] {
+    if (auto r = weak.lock()) r->client_left();
+  });
+  exchange->on_drained([weak = std::weak_ptr(run)] {
+    if (auto r = weak.lock()) r->pump();
+  });
+  std::vector<std::shared_ptr<Generation>> generations;
+  for (GenerationRequest& request : requests) {
+    auto submitted =
+        service->engine.load()->submit(std::move(request), [waker = run->waker_] { waker->wake(); });
+    if (!submitted.ok()) {
+      for (auto& g : generations) g->cancel();
+      respond_error(*exchange, from_error(submitted.error()));
+      exchange->post([run] { run->finish(); });
+      return;
+    }
+    generations.push_back(std::move(submitted).value());
+  }
+  exchange->post(
+      [run, generations = std::move(generations)]() mutable { run->opened(std::move(generations)); });
+}
+
+void ReplyRun::opened(std::vector<std::shared_ptr<Generation>> generations) {
+  if (exchange_->gone() || done_) {
+    for (auto& g : generations) g->cancel();
+    return finish();
+  }
+  for (auto& g : generations) {
+    choices_.push_back(
+        std::make_unique<Choice>(std::move(g), ReplyStream(*service_->text.tokenizer, plan_.text)));
+    choices_.back()->last_sign = std::chrono::steady_clock::now();
+  }
+  writer_->begin();
+  pump();
+}
+
+void ReplyRun::pump() {
+  // Holds the run: the last wake may let go of everything else that does.
+  const auto self = shared_from_this();
+  if (done_ || choices_.empty()) return;
+  bool more = true;
+  while (more && !done_) {
+    more = false;
+    for (size_t i = 0; i < choices_.size() && !done_; ++i) more = pump_choice(static_cast<int>(i)) || more;
+    if (done_) return;
+    writer_->flush(usage());
+    if (exchange_->congested()) return;  // on_drained() goes on
+  }
+  if (std::all_of(choices_.begin(), choices_.end(), [](const auto& c) { return c->ended; })) {
+    writer_->end(usage(), stats());
+    finish();
+  }
+}
+
+// Reads what is new of one choice; true when there is more than one write should carry.
+bool ReplyRun::pump_choice(int index) {
+  Choice& c = *choices_[static_cast<size_t>(index)];
+  if (c.ended) return false;
+  // The finish first: tokens pushed before it are then all visible.
+  const FinishReason reason = c.generation->finish_reason();
+  const auto tokens = c.generation->tokens();
+  const size_t until = std::min(tokens.size(), c.read + kTokensBetweenWrites);
+  std::vector<ReplyPiece> pieces;
+  for (; c.read < until && !c.text.stopped(); ++c.read) c.text.push(tokens[c.read], pieces);
+  write_pieces(index, pieces);
+  if (c.text.stopped()) {
+    c.generation->cancel();
+    end_choice(index, ReplyEnd::kStop, std::nullopt);
+    return false;
+  }
+  if (c.read < tokens.size()) return true;
+  switch (reason) {
+    case FinishReason::kNone:
+      return false;
+    case FinishReason::kStop: {
+      const int32_t last = tokens.empty() ? -1 : tokens.back();
+      const auto& own = plan_.stop_token_ids;
+      const bool callers = std::find(own.begin(), own.end(), last) != own.end();
+      end_choice(index, ReplyEnd::kStop, callers ? std::optional(last) : std::nullopt);
+      return false;
+    }
+    case FinishReason::kLength:
+      end_choice(index, ReplyEnd::kLength, std::nullopt);
+      return false;
+    case FinishReason::kCancelled:
+      fail({503, "server_error", "unavailable", "", "the server is shutting down"});
+      return false;
+    case FinishReason::kError:
+      fail(from_error(c.generation->error()));
+      return false;
+  }
+  return false;
+}
+
+// One write for each run of pieces of a kind: a step of several tokens is one event.
+void ReplyRun::write_pieces(int index, std::vector<ReplyPiece>& pieces) {
+  Choice& c = *choices_[static_cast<size_t>(index)];
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    ReplyPiece& piece = pieces[i];
+    const bool joins = i + 1 < pieces.size() && pieces[i + 1].kind == piece.kind;
+    switch (piece.kind) {
+      case ReplyPiece::Kind::kCall:
+        writer_->call(
+            index, {http::random_id("call_"), std::move(piece.call.name), std::move(piece.call.arguments)});
+        break;
+      default:
+        if (joins) {
+          pieces[i + 1].text.insert(0, piece.text);
+        } else if (piece.kind == ReplyPiece::Kind::kReasoning) {
+          writer_->reasoning(index, piece.text);
+        } else {
+          writer_->content(index, piece.text);
+        }
+    }
+  }
+  const auto now = std::chrono::steady_clock::now();
+  if (!pieces.empty()) {
+    c.last_sign = now;
+  } else if (c.text.inside_call() && now - c.last_sign >= kHeartbeat) {
+    writer_->heartbeat(index);
+    c.last_sign = now;
+  }
+}
+
+void ReplyRun::end_choice(int index, ReplyEnd end, std::optional<int32_t> stop_token) {
+  Choice& c = *choices_[static_cast<size_t>(index)];
+  c.ended = true;
+  std::vector<ReplyPiece> pieces;
+  c.text.finish(end == ReplyEnd::kLength ? ReplyEnding::kLength : ReplyEnding::kEnd, pieces);
+  write_pieces(index, pieces);
+  ChoiceEnd out;
+  out.end = end == ReplyEnd::kStop && c.text.calls() > 0 ? ReplyEnd::kToolCalls : end;
+  out.stop_string = c.text.matched_stop();
+  out.stop_token = stop_token;
+  const auto tokens = c.generation->tokens().first(c.read);
+  out.tokens.assign(tokens.begin(), tokens.end());
+  writer_->end_choice(index, out);
+}
+
+void ReplyRun::client_left() {
+  for (auto& c : choices_) c->generation->cancel();
+  finish();
+}
+
+void ReplyRun::abort(ApiError error) {
+  exchange_->post([self = shared_from_this(), error = std::move(error)] {
+    if (!self->done_ && !self->choices_.empty()) self->fail(error);
+  });
+}
+
+void ReplyRun::fail(const ApiError& error) {
+  for (auto& c : choices_) c->generation->cancel();
+  writer_->fail(error);
+  finish();
+}
+
+void ReplyRun::finish() {
+  done_ = true;
+  waker_.reset();
+}
+
+Usage ReplyRun::usage() const {
+  Usage u;
+  u.prompt = plan_.prompt_tokens;
+  for (const auto& c : choices_) {
+    u.completion += static_cast<int64_t>(c->read);
+    u.reasoning += c->text.reasoning_tokens();
+  }
+  if (!choices_.empty()) u.cached = choices_.front()->generation->cached_tokens();
+  return u;
+}
+
+ReplyStats ReplyRun::stats() const {
+  ReplyStats s;
+  const GenerationTimes t = choices_.front()->generation->times();
+  s.queue_ms = ms_between(t.submitted, t.admitted);
+  s.prefill_ms = ms_between(t.admitted, t.first_token);
+  s.ttft_ms = ms_between(t.submitted, t.first_token);
+  const double decode_ms = ms_between(t.first_token, t.finished);
+  const auto tokens = static_cast<double>(choices_.front()->read);
+  if (decode_ms > 0 && tokens > 1) s.decode_tps = (tokens - 1) * 1000 / decode_ms;
+  return s;
+}
+
+}  // namespace firesteel::api

@@ -1,0 +1,63 @@
+// One request's way from admission to its last byte: follows its generations token by token, turns tokens
+// into pieces of text and hands them to the writer; ends when the reply, the client or the server does.
+//
+// Everything after start() happens on the exchange's sequence. The engine's thread only wakes it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "api/reply.h"
+#include "api/service.h"
+#include "engine/engine.h"
+#include "http/exchange.h"
+#include "text/reply_stream.h"
+
+namespace firesteel::api {
+
+struct ReplyPlan {
+  std::vector<GenerationRequest> requests;  // one for each choice, in the order of their index
+  int64_t prompt_tokens = 0;                // for usage: each distinct prompt counted once
+  ReplyOptions text;                        // how tokens become text; its end ids are set from the requests
+  std::vector<int32_t> stop_token_ids;      // the caller's own, also among the requests' end ids
+};
+
+class ReplyRun final : public std::enable_shared_from_this<ReplyRun> {
+ public:
+  /// Submits the plan and follows it. Refusals of the engine are answered at once, before anything was
+  /// written.
+  static void start(const std::shared_ptr<Service>& service, std::shared_ptr<http::Exchange> exchange,
+                    std::unique_ptr<ReplyWriter> writer, ReplyPlan plan);
+  ~ReplyRun();
+
+  /// Any thread: ends the reply with an error, as a server that stops must.
+  void abort(ApiError error);
+
+ private:
+  struct Choice;
+  ReplyRun(std::shared_ptr<Service> service, std::shared_ptr<http::Exchange> exchange,
+           std::unique_ptr<ReplyWriter> writer, ReplyPlan plan);
+
+  void opened(std::vector<std::shared_ptr<Generation>> generations);
+  void pump();
+  bool pump_choice(int index);
+  void write_pieces(int index, std::vector<ReplyPiece>& pieces);
+  void end_choice(int index, ReplyEnd end, std::optional<int32_t> stop_token);
+  void client_left();
+  void fail(const ApiError& error);
+  void finish();
+  Usage usage() const;
+  ReplyStats stats() const;
+
+  const std::shared_ptr<Service> service_;
+  const std::shared_ptr<http::Exchange> exchange_;
+  const std::unique_ptr<ReplyWriter> writer_;
+  const ReplyPlan plan_;
+  std::shared_ptr<http::Waker> waker_;
+  std::vector<std::unique_ptr<Choice>> choices_;
+  bool done_ = false;
+};
+
+}  // namespace firesteel::api

@@ -1,0 +1,144 @@
+#include "api/settings.h"
+
+#include <random>
+
+namespace firesteel::api {
+namespace {
+
+void read_priority(FieldReader& in, ReplySettings* out) {
+  const Json* v = in.find("priority");
+  if (v == nullptr) return;
+  if (v->is_string()) {
+    const std::string& word = v->get_ref<const std::string&>();
+    if (word == "background") {
+      out->background = true;
+    } else if (word != "normal" && word != "default" && word != "foreground") {
+      in.fail_value("priority", "priority must be \"background\", \"normal\" or a number");
+    }
+  } else if (v->is_number()) {
+    out->background = v->get<double>() > 0;  // larger is later
+  } else {
+    in.fail_value("priority", "priority must be \"background\", \"normal\" or a number");
+  }
+}
+
+void read_stops(FieldReader& in, ReplySettings* out) {
+  in.strings("stop", &out->stop);
+  if (out->stop.size() > kMaxStops) {
+    in.fail_value("stop", "stop may hold at most " + std::to_string(kMaxStops) + " strings");
+  }
+  for (const std::string& s : out->stop) {
+    if (s.empty()) in.fail_value("stop", "a stop string must not be empty");
+  }
+  in.boolean("stop_in_reasoning", &out->stop_in_reasoning);
+  in.boolean("include_stop_str_in_output", &out->include_stop);
+  const Json* ids = in.find("stop_token_ids");
+  if (ids == nullptr) return;
+  bool good = ids->is_array() && ids->size() <= 1024;
+  for (size_t i = 0; good && i < ids->size(); ++i) {
+    const Json& id = (*ids)[i];
+    good = id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() <= INT32_MAX;
+    if (good) out->stop_token_ids.push_back(static_cast<int32_t>(id.get<int64_t>()));
+  }
+  if (!good) in.fail_value("stop_token_ids", "stop_token_ids must be a list of at most 1024 token ids");
+}
+
+void read_stream(FieldReader& in, ReplySettings* out) {
+  in.boolean("stream", &out->stream);
+  const Json* options = in.find("stream_options");
+  if (options == nullptr) return;
+  if (!options->is_object())
+    return in.fail_value("stream_options", "stream_options must be an object or null");
+  FieldReader inner(*options);
+  if (inner.has("include_usage")) {
+    bool include = false;
+    inner.boolean("include_usage", &include);
+    out->stream_usage = include ? StreamUsage::kOwnChunk : StreamUsage::kNone;
+  }
+  inner.boolean("continuous_usage_stats", &out->continuous_usage);
+  if (!inner.ok()) {
+    ApiError e = *inner.error();
+    e.param = "stream_options." + e.param;
+    in.fail(std::move(e));
+  }
+}
+
+// True for values that ask for nothing: absent, null, false, 0, "", empty lists and objects.
+bool is_empty(const Json* v) {
+  if (v == nullptr) return true;
+  if (v->is_boolean()) return !v->get<bool>();
+  if (v->is_number()) return v->get<double>() == 0;
+  if (v->is_string()) return v->get_ref<const std::string&>().empty();
+  return v->is_structured() && v->empty();
+}
+
+}  // namespace
+
+void read_settings(FieldReader& in, const SettingDefaults& defaults,
+                   std::initializer_list<const char*> limit_names, ReplySettings* out) {
+  SamplingParams& s = out->sampling;
+  s.temperature = defaults.temperature;
+  s.top_p = defaults.top_p;
+  int64_t top_k = defaults.top_k;
+  constexpr double kHuge = 1e300;
+  in.number("temperature", -kHuge, kHuge, &s.temperature);
+  in.number("top_p", 0.0, 1.0, &s.top_p);
+  if (in.has("top_p") && s.top_p <= 0.0) in.fail_value("top_p", "top_p must be above 0 and at most 1");
+  in.integer("top_k", INT64_MIN, INT64_MAX, &top_k);
+  s.top_k = static_cast<int32_t>(std::min<int64_t>(std::max<int64_t>(top_k, 0), INT32_MAX));
+  in.number("min_p", 0.0, 1.0, &s.min_p);
+  in.seed("seed", &s.seed);
+  if (!s.seed && defaults.random_seed) {
+    std::random_device device;
+    s.seed = (static_cast<uint64_t>(device()) << 32 | device()) >> 1;
+  }
+  for (const char* name : limit_names) {
+    int64_t limit = 0;
+    in.integer(name, 1, INT64_MAX, &limit);
+    if (out->max_tokens == 0) out->max_tokens = limit;
+  }
+  in.integer("min_tokens", 0, INT32_MAX, &out->min_tokens);
+  in.integer("n", 1, kMaxChoices, &out->choices);
+  in.boolean("ignore_eos", &out->ignore_eos);
+  in.boolean("return_token_ids", &out->return_token_ids);
+  bool draft = true;  // drafted equals serial, so the switch changes no reply
+  in.boolean("draft", &draft);
+  read_priority(in, out);
+  read_stops(in, out);
+  read_stream(in, out);
+}
+
+void refuse_unbuilt(FieldReader& in) {
+  const auto refuse = [&](const char* name, const char* why) {
+    in.fail(unsupported_parameter(name, std::string(name) + " " + why));
+  };
+  for (const char* name : {"presence_penalty", "frequency_penalty", "logit_bias", "logprobs", "top_logprobs",
+                           "web_search_options", "guided_json", "guided_regex", "guided_choice",
+                           "guided_grammar", "structured_outputs"}) {
+    if (!is_empty(in.find(name))) refuse(name, "is not supported by this server yet");
+  }
+  if (const Json* v = in.find("repetition_penalty");
+      v != nullptr && !(v->is_number() && v->get<double>() == 1.0)) {
+    refuse("repetition_penalty", "is not supported by this server yet");
+  }
+  if (const Json* v = in.find("response_format"); v != nullptr) {
+    const Json* type = find_field(*v, "type");
+    if (type == nullptr || !type->is_string()) {
+      in.fail_value("response_format", "response_format must be an object with a type");
+    } else if (type->get_ref<const std::string&>() != "text") {
+      refuse("response_format", "other than text is not supported by this server yet");
+    }
+  }
+  if (const Json* v = in.find("skip_special_tokens"); v != nullptr && !(v->is_boolean() && v->get<bool>())) {
+    refuse("skip_special_tokens", "can only be true");
+  }
+  if (const Json* v = in.find("modalities"); v != nullptr) {
+    const bool text_only = v->is_array() && v->size() == 1 && (*v)[0].is_string() && (*v)[0] == "text";
+    if (!text_only)
+      in.fail(
+          unsupported_parameter("modalities", "only text replies are made: modalities must be [\"text\"]"));
+  }
+  if (in.has("audio")) refuse("audio", "is not supported: only text replies are made");
+}
+
+}  // namespace firesteel::api

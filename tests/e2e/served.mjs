@@ -1,0 +1,58 @@
+// Starts `firesteel serve` on a free port and stops it again; used by every end-to-end test.
+import { spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+
+export async function serve(program, args) {
+  const child = spawn(program, ['serve', '--port', '0', ...args], { stdio: ['ignore', 'inherit', 'pipe'] });
+  const log = [];
+  const url = await new Promise((resolve, reject) => {
+    createInterface({ input: child.stderr }).on('line', (line) => {
+      log.push(line);
+      const match = line.match(/listening on (http:\/\/\S+)/);
+      if (match) resolve(match[1]);
+    });
+    child.on('exit', (code) => reject(new Error(`the server ended with ${code}:\n${log.join('\n')}`)));
+    child.on('error', reject);
+  });
+  const stop = async () => {
+    if (child.exitCode !== null) return child.exitCode;
+    const ended = new Promise((resolve) => child.on('exit', (code, signal) => resolve(code ?? signal)));
+    child.kill('SIGTERM');
+    return ended;
+  };
+  try {
+    await ready(url, child);
+  } catch (error) {
+    await stop();
+    throw new Error(`${error.message}\n${log.join('\n')}`);
+  }
+  return { url, stop, log, pid: child.pid };
+}
+
+async function ready(url, child) {
+  for (;;) {
+    if (child.exitCode !== null) throw new Error(`the server ended with ${child.exitCode}`);
+    const reply = await fetch(`${url}/ready`);
+    const body = await reply.json();
+    if (reply.status === 200) return;
+    if (reply.status !== 503 || body.error?.code !== 'loading') throw new Error(`/ready: ${JSON.stringify(body)}`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+/// Runs named checks one after the other and exits 1 if any failed.
+export async function run(checks) {
+  let failed = 0;
+  for (const [name, check] of Object.entries(checks)) {
+    const started = Date.now();
+    try {
+      await check();
+      console.log(`ok    ${name} (${Date.now() - started} ms)`);
+    } catch (error) {
+      failed += 1;
+      console.log(`FAIL  ${name}\n${error.stack}`);
+    }
+  }
+  console.log(failed === 0 ? 'all checks passed' : `${failed} checks failed`);
+  return failed === 0;
+}
