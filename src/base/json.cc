@@ -210,6 +210,10 @@ JsonStyle python_style() {
 Result<Json> parse_json(std::string_view text, int max_depth) {
   if (const size_t bad = find_invalid_utf8(text); bad != std::string_view::npos)
     return Error{ErrorCode::kInvalidArgument, "invalid UTF-8 at byte " + std::to_string(bad)};
+  // The library takes a zero byte for the end of the text.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
+    return Error{ErrorCode::kInvalidArgument,
+                 "invalid JSON at byte " + std::to_string(zero) + ": a zero byte"};
   std::string repaired;
   if (repair_surrogates(text, &repaired)) text = repaired;
   Builder builder(max_depth);

@@ -1,5 +1,6 @@
-// The checkpoint's own chat_template.jinja, interpreted in a sandbox: only the features of spec/chat.md section 6 and
-// their neighbours, with limits on steps, output bytes and depth. Immutable after parse; render() from any thread.
+// The checkpoint's own chat_template.jinja, interpreted in a sandbox: what chat templates use of Jinja 3.1,
+// with its exact semantics (loops that call themselves, inheritance, includes and HTML escaping are left
+// out), and limits on steps, output bytes and depth. Immutable after parse; render() from any thread.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,7 @@
 namespace firesteel {
 
 struct TemplateLimits {
-  uint64_t steps = 50'000'000;
+  uint64_t steps = 200'000'000;  // a few seconds; long tool loops are quadratic in some templates
   size_t output_bytes = 256u << 20;
   int depth = 64;
 };
@@ -27,8 +28,8 @@ class ChatTemplate {
   /// kInvalidFile with a line number for what does not parse.
   static Result<ChatTemplate> parse(std::string_view source, const std::string& path);
 
-  /// Renders with `variables`, an object of top-level names (messages, tools, add_generation_prompt, …). Every string
-  /// in it is a caller's. Errors: kTemplate (the template refused or misused a value), kLimit.
+  /// Renders with `variables`, an object of top-level names (messages, tools, add_generation_prompt, …).
+  /// Every string in it is a caller's. Errors: kTemplate (the template refused or misused a value), kLimit.
   Result<MarkedText> render(const nlohmann::ordered_json& variables, const TemplateLimits& limits = {}) const;
 
  private:

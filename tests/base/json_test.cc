@@ -124,6 +124,7 @@ TEST(Json, ManyKeysTakeLinearTime) {
 TEST(Json, RefusalsNameTheByte) {
   EXPECT_EQ(error_of("{\"a\": \"\xff\"}"), "invalid UTF-8 at byte 7");
   EXPECT_EQ(error_of("\xed\xa0\x80"), "invalid UTF-8 at byte 0");
+  EXPECT_EQ(error_of(std::string_view("9\0 {", 4)), "invalid JSON at byte 1: a zero byte");
   EXPECT_EQ(error_of("[1, x]").find("invalid JSON at byte 4: "), 0u) << error_of("[1, x]");
   for (const char* bad :
        {"",        " ",         "nan",   "NaN",     "[Infinity]", "[1,]", "{\"a\":1,}", "{a:1}",

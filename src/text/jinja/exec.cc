@@ -1,4 +1,6 @@
 // Statements and scopes. A `for` body, macro, `with` and block set have scopes of their own; `if` has none.
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
@@ -67,7 +69,11 @@ void Interpreter::bind(int name_id, Value value) {
     v = std::move(value);
     return;
   }
-  scope_->recharge(sizeof(Value) + sizeof(int));
+  if (scope_->variables.size() == scope_->variables.capacity()) {
+    const size_t room = std::max<size_t>(4, 2 * scope_->variables.size());
+    scope_->recharge((room - scope_->variables.size()) * sizeof(scope_->variables[0]));
+    scope_->variables.reserve(room);
+  }
   scope_->variables.emplace_back(name_id, std::move(value));
 }
 
@@ -265,8 +271,15 @@ Interpreter::Flow Interpreter::exec_for(const Stmt& s, TextBuilder* out) {
   const Ref<LoopObject> loop(new LoopObject(&budget_, std::move(items)));
   const ForgetChanged forget(loop);
   const Value loop_value = Value::object(Kind::kLoop, loop.get());
+  Ref<Scope> scope;
   for (loop->index = 0; loop->index < loop->items.size(); ++loop->index) {
-    const Enter enter(&scope_, Ref<Scope>(new Scope(&budget_, scope_)));
+    // A fresh scope for every pass; the last one's memory serves again unless a macro holds on to it.
+    if (scope && !scope->captured) {
+      scope->variables.clear();
+    } else {
+      scope = Ref<Scope>(new Scope(&budget_, scope_));
+    }
+    const Enter enter(&scope_, scope);
     bind(tree_.loop_name, loop_value);
     assign(s.target, loop->items[loop->index]);
     if (exec(s.blocks[0], out) == Flow::kBreak) break;
