@@ -40,6 +40,11 @@ __device__ __forceinline__ void end_kernel() {
 #endif
 }
 
+/// Brings a cache line to L2.
+__device__ __forceinline__ void prefetch_l2(const uint8_t* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
 // Not fminf and fmaxf: a NaN must stay one.
 __device__ __forceinline__ float at_most(float v, float limit) { return v > limit ? limit : v; }
 __device__ __forceinline__ float at_least(float v, float limit) { return v < limit ? limit : v; }
@@ -96,6 +101,10 @@ __device__ __forceinline__ void copy_async16(void* shared, const void* global, b
   const int bytes = valid ? 16 : 0;  // the rest is filled with zeros
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(global), "r"(bytes)
                : "memory");
+}
+__device__ __forceinline__ void copy_async4(void* shared, const void* global) {
+  const uint32_t dst = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(dst), "l"(global) : "memory");
 }
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kPending>

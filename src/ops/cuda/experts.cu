@@ -8,6 +8,17 @@ namespace {
 constexpr int kMaxExperts = 1024;
 }
 
+namespace {
+/// Greater score, greater key, never 0; a score that is not a number counts as -∞.
+__device__ __forceinline__ uint32_t choice_key(float v) {
+  const uint32_t b = __float_as_uint(isnan(v) ? -INFINITY : v + 0.0f);
+  return b ^ ((b >> 31) ? 0xffffffffu : 0x80000000u);
+}
+__device__ __forceinline__ float key_value(uint32_t key) {
+  return __uint_as_float(key ^ ((key >> 31) ? 0x80000000u : 0xffffffffu));
+}
+}  // namespace
+
 /// One warp a row: a lane holds experts lane, lane + 32, …. Scores with bias pick, unbiased probabilities
 /// weigh; ties go to the lower id, scores that are not numbers come last.
 template <int kPerLane, int kUnitsAhead>
@@ -15,7 +26,8 @@ __device__ __forceinline__ void router_pick_rows(const RouterParams& p) {
   begin_kernel();
   const int row = blockIdx.x * 4 + (threadIdx.x >> 5), lane = threadIdx.x & 31;
   if (row >= p.rows) return;
-  float logit[kPerLane] = {}, prob[kPerLane], choice[kPerLane];
+  float logit[kPerLane] = {}, prob[kPerLane];
+  uint32_t choice[kPerLane];  // ordered as the scores are; 0: out
   // Eight units at a time in flight, added in order.
   for (int u0 = 0; u0 < p.units; u0 += kUnitsAhead) {
     float part[kUnitsAhead][kPerLane];
@@ -38,51 +50,47 @@ __device__ __forceinline__ void router_pick_rows(const RouterParams& p) {
   for (int i = 0; i < kPerLane; ++i) {
     const int e = lane + 32 * i;
     prob[i] = sigmoid(logit[i]);
-    const float c = e < p.experts ? prob[i] + p.bias[e] : nanf("");
-    choice[i] = e < p.experts && isnan(c) ? -INFINITY : c;
+    choice[i] = e < p.experts ? choice_key(prob[i] + p.bias[e]) : 0;
   }
-  // The greatest choice of the warp among experts [begin, end): every lane gets it. NaN marks what is out.
-  const auto best_of = [&](int begin, int end, float& value, int& index) {
-    value = -INFINITY;
-    index = 1 << 30;
+  // The greatest choice of the warp among experts [begin, end), the lowest of equals: every lane gets it.
+  const auto best_of = [&](int begin, int end, uint32_t& key, int& index) {
+    uint32_t top = 0;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int e = lane + 32 * i;
-      if (e >= begin && e < end && (choice[i] > value || (choice[i] == value && e < index))) {
-        value = choice[i];
-        index = e;
-      }
+      if (e >= begin && e < end) top = max(top, choice[i]);
     }
+    key = __reduce_max_sync(0xffffffffu, top);
+    uint32_t first = 1u << 30;
 #pragma unroll
-    for (int mask = 16; mask > 0; mask >>= 1) {
-      const float v = __shfl_xor_sync(0xffffffffu, value, mask);
-      const int e = __shfl_xor_sync(0xffffffffu, index, mask);
-      if (v > value || (v == value && e < index)) {
-        value = v;
-        index = e;
-      }
+    for (int i = kPerLane - 1; i >= 0; --i) {
+      const int e = lane + 32 * i;
+      if (e >= begin && e < end && choice[i] == key) first = e;
     }
+    index = static_cast<int>(__reduce_min_sync(0xffffffffu, first));
   };
   if (p.groups > 1) {
     // A group's score is the sum of its two best; lane g (and g + 32) keeps that of group g.
     const int size = p.experts / p.groups;
     float score[2] = {-INFINITY, -INFINITY};
     for (int g = 0; g < p.groups; ++g) {
-      float first, second = 0.0f;
+      uint32_t first, second = 0;
       int at, other;
       best_of(g * size, (g + 1) * size, first, at);
+      float sum = key_value(first);
       if (size > 1) {
-        float kept[kPerLane];
+        uint32_t kept[kPerLane];
 #pragma unroll
         for (int i = 0; i < kPerLane; ++i) {
           kept[i] = choice[i];
-          if (lane + 32 * i == at) choice[i] = nanf("");
+          if (lane + 32 * i == at) choice[i] = 0;
         }
         best_of(g * size, (g + 1) * size, second, other);
+        sum += key_value(second);
 #pragma unroll
         for (int i = 0; i < kPerLane; ++i) choice[i] = kept[i];
       }
-      if (lane == (g & 31)) score[g >> 5] = first + second;
+      if (lane == (g & 31)) score[g >> 5] = sum;
     }
     uint64_t kept_groups = 0;
     for (int n = 0; n < p.top_groups; ++n) {
@@ -110,22 +118,22 @@ __device__ __forceinline__ void router_pick_rows(const RouterParams& p) {
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int e = lane + 32 * i;
-      if (e < p.experts && !(kept_groups >> (e / size) & 1)) choice[i] = -INFINITY;
+      if (e < p.experts && !(kept_groups >> (e / size) & 1)) choice[i] = choice_key(-INFINITY);
     }
   }
   int mine = 0;  // lane n < top_k: the n-th pick
   float mine_prob = 0.0f, high_prob = 0.0f;
   int high = 0;  // and lane n: pick n + 32
   for (int n = 0; n < p.top_k; ++n) {
-    float value;
+    uint32_t key;
     int index;
-    best_of(0, p.experts, value, index);
+    best_of(0, p.experts, key, index);
     float of = 0.0f;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       if (lane + 32 * i == index) {
         of = prob[i];
-        choice[i] = nanf("");
+        choice[i] = 0;
       }
     }
     of = __shfl_sync(0xffffffffu, of, index & 31);

@@ -119,11 +119,15 @@ extern "C" __global__ void __launch_bounds__(kWarps * 32) kda_recur(const __grid
     }
     for (int i = threadIdx.x; i < tokens * kColumns; i += kThreads) {
       const int t = i / kColumns, c = split * kColumns + i % kColumns;
-      to.v[t][i % kColumns] =
-          c < p.dim ? p.v[static_cast<int64_t>(s.first_row + first + t) * all + head * p.dim + c] : 0.0f;
+      if (c < p.dim) {
+        copy_async4(&to.v[t][i % kColumns],
+                    p.v + static_cast<int64_t>(s.first_row + first + t) * all + head * p.dim + c);
+      } else {
+        to.v[t][i % kColumns] = 0.0f;
+      }
     }
     if (static_cast<int>(threadIdx.x) < tokens) {
-      to.beta[threadIdx.x] = p.beta[(s.first_row + first + threadIdx.x) * p.heads + head];
+      copy_async4(&to.beta[threadIdx.x], p.beta + (s.first_row + first + threadIdx.x) * p.heads + head);
     }
     copy_async_commit();
   };

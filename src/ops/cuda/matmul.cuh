@@ -14,84 +14,9 @@
 #pragma once
 
 #include "ops/cuda/common.cuh"
-#include "ops/cuda/exl3.cuh"
+#include "ops/cuda/weights.cuh"
 
 namespace firesteel::cuda {
-
-template <int kValue>
-struct Half {
-  static constexpr int value = kValue;
-};
-
-struct Bf16Weights {
-  static constexpr bool kHalf = false, kExl3 = false, kScaled = false;
-  static constexpr int kUnitColumns = kUnit, kGroupBytes = 2048, kMinTiles = 1;
-  uint4 r[4];
-  __device__ __forceinline__ void load(const uint8_t* group) {
-    const int lane = threadIdx.x & 31;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) r[i] = load_stream16(group + 512 * i + 16 * lane);
-  }
-  __device__ __forceinline__ void load_staged(const uint8_t* group) {
-    const uint4* from = reinterpret_cast<const uint4*>(group) + (threadIdx.x & 31);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) r[i] = from[32 * i];
-  }
-  __device__ __forceinline__ void ready() {}
-  template <int kTile>
-  __device__ __forceinline__ void fragment(uint32_t (&a)[4]) const {
-    a[0] = r[kTile].x, a[1] = r[kTile].y, a[2] = r[kTile].z, a[3] = r[kTile].w;
-  }
-};
-
-/// e4m3 codes, scaled per 128×128 block after the product.
-struct Fp8Weights {
-  static constexpr bool kHalf = false, kExl3 = false, kScaled = true;
-  static constexpr int kUnitColumns = kFp8Unit, kGroupBytes = 1024, kMinTiles = 1;
-  uint4 r[2];
-  __device__ __forceinline__ void load(const uint8_t* group) {
-    const int lane = threadIdx.x & 31;
-    r[0] = load_stream16(group + 16 * lane);
-    r[1] = load_stream16(group + 512 + 16 * lane);
-  }
-  __device__ __forceinline__ void load_staged(const uint8_t* group) {
-    const uint4* from = reinterpret_cast<const uint4*>(group) + (threadIdx.x & 31);
-    r[0] = from[0];
-    r[1] = from[32];
-  }
-  __device__ __forceinline__ void ready() {}
-  /// Two codes in bytes 1 and 3 to two bf16 values, exactly: the fields moved into place are value · 2^-120.
-  __device__ __forceinline__ static uint32_t widen(uint32_t codes) {
-    const uint32_t raw = (codes & 0x80008000u) | ((codes & 0x7f007f00u) >> 4);
-    const __nv_bfloat162 scale =
-        __halves2bfloat162(__ushort_as_bfloat16(0x7b80), __ushort_as_bfloat16(0x7b80));
-    const __nv_bfloat162 v = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&raw), scale);
-    return *reinterpret_cast<const uint32_t*>(&v);
-  }
-  template <int kTile>
-  __device__ __forceinline__ void fragment(uint32_t (&a)[4]) const {
-    // The eight codes of a k-step: two words, each two registers' pairs.
-    const uint4& v = r[kTile / 2];
-    const uint32_t w0 = (kTile & 1) ? v.z : v.x, w1 = (kTile & 1) ? v.w : v.y;
-    a[0] = widen(__byte_perm(w0, 0, 0x1404));
-    a[1] = widen(__byte_perm(w0, 0, 0x3424));
-    a[2] = widen(__byte_perm(w1, 0, 0x1404));
-    a[3] = widen(__byte_perm(w1, 0, 0x3424));
-  }
-};
-
-template <int kBits, int kCode>
-struct Exl3Weights {
-  static constexpr bool kHalf = true, kExl3 = true, kScaled = false;
-  static constexpr int kUnitColumns = kUnit, kGroupBytes = 128 * kBits, kMinTiles = 8;
-  Exl3Group<kBits> g;
-  __device__ __forceinline__ void load(const uint8_t* group) { g.load(group); }
-  __device__ __forceinline__ void ready() { g.exchange(); }
-  template <int kTile>
-  __device__ __forceinline__ void fragment(uint32_t (&a)[4]) const {
-    g.template fragment<kCode, kTile>(a);
-  }
-};
 
 __device__ __forceinline__ int group_count(int k) { return (k + kGroupK - 1) / kGroupK; }
 
@@ -310,6 +235,23 @@ __device__ __forceinline__ void matmul_few(const MatmulParams& p) {
           }
         }
       }
+      if constexpr (Weights::kExl3) {
+        if (p.raw) {  // one unit a block: its sums go out as they are
+          float* y = static_cast<float*>(p.y) + blockIdx.z * p.slice_stride + p.parts[work.part].column -
+                     p.column_shift + work.first_channel + part0 * kTileN + (lane >> 2);
+#pragma unroll
+          for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+            for (int t = 0; t < NT; ++t)
+#pragma unroll
+              for (int r = 0; r < 4; ++r) {
+                const int row = 8 * t + 2 * (lane & 3) + (r & 1);
+                if (row < work.rows)
+                  y[(work.first_row + row) * p.ldy + i * kTileN + 8 * (r >> 1)] = acc[i][t][r];
+              }
+          return;
+        }
+      }
 #pragma unroll
       for (int i = 0; i < kTiles; ++i)
 #pragma unroll
@@ -370,7 +312,7 @@ template <typename Weights>
 __device__ __forceinline__ void matmul_many(const MatmulParams& p) {
   extern __shared__ float4 shared4[];
   uint8_t* stages = reinterpret_cast<uint8_t*>(shared4);
-  constexpr int NT = kRowsPerTile / 8, kThreads = kManyWarps * 32;
+  constexpr int NT = kRowsPerTile / 8, kThreads = kManyWarps * 32, kAhead = 4;
   constexpr int kUnitGroups = Weights::kUnitColumns / kGroupK;
   begin_kernel<false>();
   const BlockWork work = block_work<kRowsPerTile>(p, kBlockN);
@@ -422,6 +364,10 @@ __device__ __forceinline__ void matmul_many(const MatmulParams& p) {
     stage_in(g + kStages - 1);
     if (!active) continue;
     if (g + 1 < n_groups) next[0].load(base + (g + 1) * Weights::kGroupBytes);
+    // Memory is further away than one group: ask for the weights of four groups ahead, a cache line a lane.
+    if (g + kAhead < n_groups && lane * 128 < Weights::kGroupBytes) {
+      prefetch_l2(base + (g + kAhead) * Weights::kGroupBytes + lane * 128);
+    }
     now[0].ready();
     const uint8_t* stage = stages + (g % kStages) * kStageBytes;
     const uint8_t* piece = stage + ((lane >> 2) * 4 + (lane & 3)) * 16;
