@@ -190,7 +190,7 @@ def main():
     try:
         while get(port, "/ready")[0] != 200:
             time.sleep(0.05)
-        total, warm = options.requests, options.requests * 3 // 10
+        total, warm = options.requests, options.requests // 2
         sample = [i for i in range(warm, total, 29) if i % 4 != 3]
         alone, one = {}, Client(port)
         for i in sample:

@@ -148,4 +148,9 @@ const checks = {
 const passed = await run(checks);
 const status = await server.stop();
 if (status !== 0) console.log(`FAIL  the server ended with ${status}\n${server.log.join('\n')}`);
+if (passed && status === 0) {
+  const names = goldens.map((g) => g.name).join(', ');
+  console.log(`[done 3] over HTTP: ${goldens.length} recorded conversations equal, whole and streamed (${names})`);
+  console.log('[done 5] the openai client: models, whole and streamed chat, thinking on and off, stops, errors, abort');
+}
 process.exit(passed && status === 0 ? 0 : 1);
