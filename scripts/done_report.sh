@@ -1,29 +1,36 @@
 #!/usr/bin/env bash
-# Prints, for each number under "Done when" of first light, what ran and what was skipped, from the lines
-# "[done N] …" that tests and scripts print.   scripts/done_report.sh CTEST_LOG …
+# Prints, for each number under "Done when" of first light, which tests covered it and how they ended.
+#   scripts/done_report.sh CTEST_OUTPUT …     (what ctest printed; fuzz figures from build/reports/fuzz.txt)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-lines=$(cat "$@" build/reports/fuzz.txt 2>/dev/null | grep -aoE '\[done [0-9]+\] .*' | sort -u || true)
-names=(
-  "" "golden models: logits, layers, choices, MTP, EXL3 matrices"
-  "320 requests: alone, in company, any split, resumed"
-  "demo model: golden replies, and over HTTP"
-  "tokenizer and templates against their oracles"
-  "the openai client"
-  "load: 1,000 requests from 32 clients"
-  "sanitizers and fuzz targets"
-  "measured speeds"
-)
-elsewhere=(
-  "" "" "" "" "" ""
-  "not run here: scripts/load_test.sh (figures in docs/testing.md)"
-  "sanitizers not run here: scripts/sanitize.sh (figures in docs/testing.md)"
-  "not run here: bench programs (figures in docs/performance.md)"
-)
-for n in 1 2 3 4 5 6 7 8; do
-  echo "Done $n: ${names[n]}"
-  found=$(printf '%s\n' "$lines" | sed -n "s/^\[done $n\] /  /p")
-  [ -n "$found" ] && printf '%s\n' "$found"
-  if [ -n "${elsewhere[n]}" ]; then echo "  ${elsewhere[n]}"
-  elif [ -z "$found" ]; then echo "  NOTHING RAN"; fi
-done
+results=$(cat "$@" 2>/dev/null | grep -aE 'Test +#[0-9]+:' || true)
+
+# covers NUMBER TITLE TEST[=what it ran] …
+covers() {
+  echo "Done $1: $2"
+  shift 2
+  local entry name what line
+  for entry in "$@"; do
+    name=${entry%%=*}
+    what=""
+    [ "$entry" = "$name" ] || what=" (${entry#*=})"
+    line=$(printf '%s\n' "$results" | grep -aE "Test +#[0-9]+: $name " | sed -E 's/.*\.\.\.+ *//; s/ +/ /g' | paste -sd '; ' || true)
+    echo "  $name$what: ${line:-did not run}"
+  done
+}
+covers 1 "golden models: logits, layers, choices, MTP, EXL3 matrices" \
+  "model_golden_test=203 positions of four models, one pass, split, token by token" model_mtp_test exl3_test
+covers 2 "requests alone, in company, in any split, resumed" \
+  "engine_exactness_tiny=12 of the 320; all by scripts/exactness.sh" \
+  "engine_exactness_demo=8 of the 320; all by scripts/exactness.sh" model_exact_test ops_invariance_test \
+  "engine_reply_ids=24 replies against recorded ids; also under qemu"
+covers 3 "the bundled model: golden replies, and over HTTP" model_demo_test e2e_openai_chat
+covers 4 "tokenizer and templates against their oracles" tokenizer_oracle template_oracle prompt_test
+covers 5 "the openai client" e2e_openai_chat
+echo "Done 6: load"
+echo "  not run here: scripts/load_test.sh (figures in docs/testing.md)"
+echo "Done 7: sanitizers and fuzz targets"
+echo "  sanitizers not run here: scripts/sanitize.sh (figures in docs/testing.md)"
+sed 's/^/  /' build/reports/fuzz.txt 2>/dev/null || echo "  fuzz targets: did not run"
+echo "Done 8: measured speeds"
+echo "  not run here: bench programs (figures in docs/performance.md)"

@@ -24,7 +24,7 @@ run_one() {
     echo "FAILED: $t"; tail -n 40 build/reports/"$t".txt
     return 1
   fi
-  echo "[done 7] fuzz $t: $(sed -n 's/^stat::number_of_executed_units: *//p' build/reports/"$t".txt) inputs in $seconds s, no finding"
+  echo "fuzz $t: $(sed -n 's/^stat::number_of_executed_units: *//p' build/reports/"$t".txt) inputs in $seconds s, no finding"
 }
 export -f run_one
 export seconds

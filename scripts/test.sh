@@ -31,6 +31,6 @@ status=${PIPESTATUS[0]}
 set -e
 
 lap "what ran"
-scripts/done_report.sh build/release/Testing/Temporary/LastTest.log
+scripts/done_report.sh build/reports/ctest.txt
 grep -E '^[0-9]+% tests passed|^Total Test time|^The following tests|^\s+[0-9]+ - ' build/reports/ctest.txt || true
 exit "$status"
