@@ -6,6 +6,8 @@
 
 #include "gtest/gtest.h"
 #include "ops/cpu/math.h"
+#include "ops/cpu/matrix.h"
+#include "quant/hadamard.h"
 #include "support/random.h"
 
 namespace firesteel::cpu {
@@ -138,6 +140,22 @@ TEST(CpuMath, TheHorizontalSumIsOneTree) {
     hn::StoreU(sum16x4(load16(x[0]), load16(x[1]), load16(x[2]), load16(x[3])), D4(), four);
     for (int r = 0; r < 4; ++r) ASSERT_EQ(four[r], want[r]);
   }
+}
+
+TEST(CpuMath, RotationsHaveTheBitsOfTheCodecsTransform) {
+  test::Random random;
+  const std::vector<float> x = random.normals(256, 1), scale = random.normals(256, 1);
+  std::vector<float> got(256), want(256);
+  rotate_input(scale.data(), x.data(), 256, got.data());
+  for (size_t i = 0; i < 256; ++i) want[i] = scale[i] * x[i];
+  hadamard_blocks(want.data(), 256);
+  EXPECT_EQ(got, want);
+  got.assign(x.begin(), x.begin() + 128);
+  want = got;
+  rotate_output(scale.data(), got.data());
+  hadamard_128(want.data());
+  for (size_t i = 0; i < 128; ++i) want[i] *= scale[i];
+  EXPECT_EQ(got, want);
 }
 
 TEST(CpuMath, DotPadsItsTailWithZeros) {

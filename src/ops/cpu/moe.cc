@@ -216,7 +216,7 @@ void CpuOps::experts(Stage, const ExpertWeights& w, const Act* x_act, const int3
   const auto is_exl3 = [](const Matrix& m) { return m.spec.format == MatrixFormat::kExl3; };
   bool any_exl3 = has_shared && (is_exl3(w.shared_gate) || is_exl3(w.shared_up));
   for (int32_t e = 0; e < w.experts; ++e) any_exl3 |= is_exl3(w.gate[e]) || is_exl3(w.up[e]);
-  const bool share_input = any_exl3 && w.shared_suh && w.experts > 0;
+  const bool share_input = w.shared_suh && w.experts > 0 && is_exl3(w.gate[0]);
 
   const size_t h_floats = static_cast<size_t>(hidden), w_floats = static_cast<size_t>(width);
   const size_t pair_floats = (any_exl3 ? 2 * h_floats : 0) + 3 * w_floats;
