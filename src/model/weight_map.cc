@@ -151,6 +151,8 @@ Result<WeightMap> MapBuilder::build() {
   WeightMap map;
   const std::string& prefix = checkpoint_.text_prefix();
   RETURN_IF_ERROR(find_.matrix(prefix + "embed_tokens", plain(c_.vocab, c_.hidden), map.embedding));
+  // Its rows are looked up one by one, so a quantized table is decoded at load.
+  map.embedding.spec.decode = map.embedding.spec.format == MatrixFormat::kExl3;
   RETURN_IF_ERROR(find_.matrix(c_.tied_head ? prefix + "embed_tokens" : "lm_head",
                                rows(c_.vocab, c_.hidden, rank_range(c_.vocab, p_)), map.head));
   RETURN_IF_ERROR(find_.vector(prefix + "norm.weight", c_.hidden, map.final_norm));
