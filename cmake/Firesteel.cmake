@@ -2,7 +2,9 @@
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # Paths inside the tree do not count, so that one checkout can use what another compiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+    ${CCACHE_PROGRAM})
 endif()
 find_package(Threads REQUIRED)
 
@@ -23,7 +25,7 @@ endif()
 
 if(FIRESTEEL_FUZZ)
   target_compile_options(firesteel_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined
-    -fno-sanitize-recover=all -g)
+    -fno-sanitize-recover=all)
   target_link_options(firesteel_flags INTERFACE -fsanitize=address,undefined)
   add_custom_target(fuzzers)
 endif()

@@ -32,7 +32,7 @@ Result<nlohmann::ordered_json> parse_json(std::string_view text, int max_depth =
 struct JsonStyle {
   std::string item_separator = ",";
   std::string key_separator = ":";
-  bool ascii_only = false;  // \uXXXX for everything beyond ASCII
+  bool ascii_only = false;  // \u escapes for everything beyond ASCII
   bool sort_keys = false;
   int indent = -1;  // spaces per level; -1: one line
 };
