@@ -23,6 +23,7 @@ struct AccessOptions {
   std::vector<std::string> keys;  // "KEY" or "LABEL: KEY"
   std::string key_file;           // one of these a line, '#' comments; must be readable by its owner only
   std::vector<std::string> cors_origins;  // "https://host[:port]", or "*" alone
+  bool open_metrics = false;              // /metrics needs no key
 };
 
 class Access {
@@ -31,6 +32,7 @@ class Access {
   static Result<std::unique_ptr<Access>> create(AccessOptions options);
 
   bool keys_required() const;
+  bool open_metrics() const { return options_.open_metrics; }
   bool cors() const { return !options_.cors_origins.empty(); }
   /// The label of the key that a request carries (a key without one is "key-N"); nullopt: none or a wrong
   /// one.

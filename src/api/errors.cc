@@ -135,6 +135,7 @@ http::Response error_response(const ApiError& error, ErrorFormat format, const s
   http::Response response;
   response.status = error.status;
   response.body = error_body(error, format, request_id);
+  response.error_code = error.code;
   if (error.status == 429 || error.status == 503) response.headers.push_back({"Retry-After", "5"});
   if (error.status == 401) response.headers.push_back({"WWW-Authenticate", "Bearer"});
   return response;

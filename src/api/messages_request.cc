@@ -262,7 +262,7 @@ std::variant<ChatRequest, ApiError> parse_messages_request(const Json& body, con
   if (!in.ok()) return *in.error();
 
   for (const char* name :
-       {"model", "max_tokens", "temperature", "top_p", "top_k", "stream", "draft", "seed"}) {
+       {"model", "max_tokens", "temperature", "top_p", "top_k", "stream", "draft", "seed", "priority"}) {
     if (const Json* v = in.find(name)) chat[name] = *v;
   }
   if (const Json* stops = in.find("stop_sequences")) chat["stop"] = *stops;

@@ -19,9 +19,12 @@ double ms_between(int64_t from, int64_t to) {
 }  // namespace
 
 struct ReplyRun::Choice {
-  Choice(std::shared_ptr<Generation> g, ReplyStream t) : generation(std::move(g)), text(std::move(t)) {}
+  Choice(std::shared_ptr<Generation> g, ReplyStream t, ApiMetrics& metrics, int64_t received_ns,
+         int64_t prompt_tokens)
+      : generation(std::move(g)), text(std::move(t)), meter(metrics, received_ns, prompt_tokens) {}
   std::shared_ptr<Generation> generation;
   ReplyStream text;
+  ReplyMeter meter;
   size_t read = 0;
   bool ended = false;
   std::chrono::steady_clock::time_point last_sign;  // of life, while a call is written
@@ -55,32 +58,31 @@ void ReplyRun::start(const std::shared_ptr<Service>& service, std::shared_ptr<ht
   exchange->on_drained([weak = std::weak_ptr(run)] {
     if (auto r = weak.lock()) r->pump();
   });
-  std::vector<std::shared_ptr<Generation>> generations;
+  std::vector<Submitted> all;
   for (GenerationRequest& request : requests) {
+    const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
     auto submitted =
         service->engine.load()->submit(std::move(request), [waker = run->waker_] { waker->wake(); });
     if (!submitted.ok()) {
-      for (auto& g : generations) g->cancel();
+      for (Submitted& s : all) s.generation->cancel();
       respond_error(*exchange, from_error(submitted.error()));
       exchange->post([run] { run->finish(); });
       return;
     }
-    generations.push_back(std::move(submitted).value());
+    all.push_back({std::move(submitted).value(), prompt_tokens});
   }
-  exchange->post(
-      [run, generations = std::move(generations)]() mutable { run->opened(std::move(generations)); });
+  exchange->post([run, all = std::move(all)]() mutable { run->opened(std::move(all)); });
 }
 
-void ReplyRun::opened(std::vector<std::shared_ptr<Generation>> generations) {
-  if (exchange_->gone() || done_) {
-    for (auto& g : generations) g->cancel();
-    return finish();
-  }
-  for (auto& g : generations) {
-    choices_.push_back(
-        std::make_unique<Choice>(std::move(g), ReplyStream(*service_->text.tokenizer, plan_.text)));
+void ReplyRun::opened(std::vector<Submitted> submitted) {
+  const int64_t received_ns = exchange_->head().received.time_since_epoch() / std::chrono::nanoseconds(1);
+  for (Submitted& s : submitted) {
+    choices_.push_back(std::make_unique<Choice>(std::move(s.generation),
+                                                ReplyStream(*service_->text.tokenizer, plan_.text),
+                                                *service_->metrics, received_ns, s.prompt_tokens));
     choices_.back()->last_sign = std::chrono::steady_clock::now();
   }
+  if (exchange_->gone() || done_) return client_left();
   writer_->begin();
   pump();
 }
@@ -113,6 +115,7 @@ bool ReplyRun::pump_choice(int index) {
   const size_t until = std::min(tokens.size(), c.read + kTokensBetweenWrites);
   std::vector<ReplyPiece> pieces;
   for (; c.read < until && !c.text.stopped(); ++c.read) c.text.push(tokens[c.read], pieces);
+  c.meter.advance(c.read, c.generation->times());
   write_pieces(index, pieces);
   if (c.text.stopped()) {
     c.generation->cancel();
@@ -137,6 +140,7 @@ bool ReplyRun::pump_choice(int index) {
       fail({503, "server_error", "unavailable", "", "the server is shutting down"});
       return false;
     case FinishReason::kError:
+      c.meter.finished(FinishReason::kError, c.generation->times());
       fail(from_error(c.generation->error()));
       return false;
   }
@@ -153,6 +157,7 @@ void ReplyRun::write_pieces(int index, std::vector<ReplyPiece>& pieces) {
       case ReplyPiece::Kind::kCall:
         writer_->call(
             index, {http::random_id("call_"), std::move(piece.call.name), std::move(piece.call.arguments)});
+        service_->metrics->tool_calls.at({"parsed"}).add();
         break;
       default:
         if (joins) {
@@ -185,12 +190,21 @@ void ReplyRun::end_choice(int index, ReplyEnd end, std::optional<int32_t> stop_t
   out.stop_token = stop_token;
   const auto tokens = c.generation->tokens().first(c.read);
   out.tokens.assign(tokens.begin(), tokens.end());
+  c.meter.finished(end == ReplyEnd::kLength ? FinishReason::kLength : FinishReason::kStop,
+                   c.generation->times());
   writer_->end_choice(index, out);
 }
 
 void ReplyRun::client_left() {
-  for (auto& c : choices_) c->generation->cancel();
+  cancel();
   finish();
+}
+
+void ReplyRun::cancel() {
+  for (auto& c : choices_) {
+    c->generation->cancel();
+    c->meter.finished(FinishReason::kCancelled, c->generation->times());
+  }
 }
 
 void ReplyRun::abort(ApiError error) {
@@ -200,7 +214,7 @@ void ReplyRun::abort(ApiError error) {
 }
 
 void ReplyRun::fail(const ApiError& error) {
-  for (auto& c : choices_) c->generation->cancel();
+  cancel();
   writer_->fail(error);
   finish();
 }

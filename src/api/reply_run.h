@@ -40,12 +40,17 @@ class ReplyRun final : public std::enable_shared_from_this<ReplyRun> {
   ReplyRun(std::shared_ptr<Service> service, std::shared_ptr<http::Exchange> exchange,
            std::unique_ptr<ReplyWriter> writer, ReplyPlan plan);
 
-  void opened(std::vector<std::shared_ptr<Generation>> generations);
+  struct Submitted {
+    std::shared_ptr<Generation> generation;
+    int64_t prompt_tokens;
+  };
+  void opened(std::vector<Submitted> submitted);
   void pump();
   bool pump_choice(int index);
   void write_pieces(int index, std::vector<ReplyPiece>& pieces);
   void end_choice(int index, ReplyEnd end, std::optional<int32_t> stop_token);
   void client_left();
+  void cancel();
   void fail(const ApiError& error);
   void finish();
   Usage usage() const;

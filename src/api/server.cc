@@ -28,8 +28,9 @@ std::optional<http::Response> gate(Access& access, const http::RequestHead& head
   if (!access.keys_required() || access.authenticate(head)) return std::nullopt;
   const bool health = head.path == "/health" || head.path == "/v1/health";
   const bool ready = head.path == "/ready" || head.path == "/v1/ready";
-  if ((health || ready) && (head.method == "GET" || head.method == "HEAD")) {
-    if (ready) return std::nullopt;
+  const bool metrics = access.open_metrics() && (head.path == "/metrics" || head.path == "/v1/metrics");
+  if ((health || ready || metrics) && (head.method == "GET" || head.method == "HEAD")) {
+    if (!health) return std::nullopt;
     http::Response response;
     response.body = R"({"status":"ok"})";
     return response;
@@ -62,6 +63,7 @@ struct ApiServer::Impl {
   http::Handler generating(void (*handler)(const std::shared_ptr<Service>&, std::shared_ptr<http::Exchange>));
   http::Handler plain(void (*handler)(const std::shared_ptr<Service>&, std::shared_ptr<http::Exchange>));
   http::Handler quick(void (*handler)(const Service&, http::Exchange&));
+  http::Handler counting_http(void (*handler)(const Service&, http::Exchange&, const http::ServerCounters&));
 };
 
 http::Handler ApiServer::Impl::generating(void (*handler)(const std::shared_ptr<Service>&,
@@ -97,10 +99,18 @@ http::Handler ApiServer::Impl::quick(void (*handler)(const Service&, http::Excha
   };
 }
 
+http::Handler ApiServer::Impl::counting_http(void (*handler)(const Service&, http::Exchange&,
+                                                             const http::ServerCounters&)) {
+  return [this, handler](std::shared_ptr<http::Exchange> exchange) {
+    const http::HttpServer* server = counting.load();
+    handler(*service, *exchange, server != nullptr ? server->counters() : http::ServerCounters{});
+  };
+}
+
 std::vector<http::Route> ApiServer::Impl::routes() {
   std::vector<http::Route> out;
-  const auto get = [&](const char* path, http::Handler handler) {
-    out.push_back({"GET", path, 64u << 10, true, std::move(handler)});
+  const auto get = [&](std::string path, http::Handler handler) {
+    out.push_back({"GET", std::move(path), 64u << 10, true, std::move(handler)});
   };
   out.push_back({"POST", "/v1/chat/completions", kChatBody, false, generating(handle_chat)});
   out.push_back({"POST", "/chat/completions", kChatBody, false, generating(handle_chat)});
@@ -117,11 +127,9 @@ std::vector<http::Route> ApiServer::Impl::routes() {
   for (const char* path : {"/v1/models", "/models"}) get(path, quick(handle_models));
   for (const char* path : {"/v1/models/{}", "/models/{}"}) get(path, quick(handle_model));
   for (const char* path : {"/ready", "/v1/ready"}) get(path, quick(handle_ready));
-  for (const char* path : {"/health", "/v1/health"}) {
-    get(path, [this](std::shared_ptr<http::Exchange> exchange) {
-      const http::HttpServer* server = counting.load();
-      handle_health(*service, *exchange, server != nullptr ? server->counters() : http::ServerCounters{});
-    });
+  for (const char* prefix : {"", "/v1"}) {
+    get(std::string(prefix) + "/health", counting_http(handle_health));
+    get(std::string(prefix) + "/metrics", counting_http(handle_metrics));
   }
   return out;
 }
@@ -153,6 +161,7 @@ Result<std::unique_ptr<ApiServer>> ApiServer::start(ApiOptions options, ModelTex
   service.text = std::move(text);
   const http::ServerOptions http_options = options.http;
   service.options = std::move(options);
+  service.metrics = std::make_unique<ApiMetrics>(service.options.model_id);
 
   ASSIGN_OR_RETURN(std::shared_ptr<Access> access, Access::create(service.options.access));
   const bool keys = access->keys_required();
@@ -163,6 +172,11 @@ Result<std::unique_ptr<ApiServer>> ApiServer::start(ApiOptions options, ModelTex
   };
   hooks.refusal = [](const http::RequestHead& head, const http::Refusal& why) {
     return error_response(from_http(why), error_format_of(head.path), head.request_id);
+  };
+  hooks.answered = [access, service = impl->service](const http::RequestHead& head,
+                                                     const http::Response& response) {
+    const auto key = access->keys_required() ? access->authenticate(head) : std::nullopt;
+    service->metrics->answered(head, response, key.value_or(""));
   };
   ASSIGN_OR_RETURN(impl->http, http::HttpServer::start(http_options, impl->routes(), std::move(hooks)));
   impl->counting.store(impl->http.get());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "api/chat_request.h"
+#include "api/metrics.h"
 #include "api/server.h"
 #include "engine/engine.h"
 #include "text/chat_template.h"
@@ -27,6 +28,7 @@ struct Service : std::enable_shared_from_this<Service> {
   int64_t created = 0;           // when the server started, seconds since the epoch
   std::atomic<Engine*> engine{nullptr};
   std::atomic<bool> stopping{false};
+  std::unique_ptr<ApiMetrics> metrics;
 
   // Runs register themselves, so that stop() can end them with an error event.
   std::mutex runs_mutex;
@@ -49,6 +51,7 @@ void handle_detokenize(const std::shared_ptr<Service>& service, std::shared_ptr<
 
 // Quick ones, where bytes are moved; the engine may be missing.
 void handle_health(const Service& service, http::Exchange& exchange, const http::ServerCounters& http);
+void handle_metrics(const Service& service, http::Exchange& exchange, const http::ServerCounters& http);
 void handle_ready(const Service& service, http::Exchange& exchange);
 void handle_models(const Service& service, http::Exchange& exchange);
 void handle_model(const Service& service, http::Exchange& exchange);

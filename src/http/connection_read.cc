@@ -230,6 +230,7 @@ void Connection::dispatch() {
   phase_ = Phase::kAnswering;
   deadline_ = kNever;
   core_->active.fetch_add(1);
+  head_.received = Clock::now();
   // The head stays here too: its id, method and origin are needed when the reply is written.
   auto exchange =
       std::make_shared<ConnectionExchange>(shared_from_this(), serial_, head_, parser_->take_body());

@@ -60,6 +60,7 @@ void Connection::send_head(const Response& response, bool chunked, std::optional
   }
   out.append("\r\n");
   reply_started_ = true;
+  if (core_->hooks.answered) core_->hooks.answered(head_, response);
   queue(std::move(out));
 }
 

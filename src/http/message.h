@@ -1,6 +1,7 @@
 // Plain values of one HTTP exchange: request head, response, refusal. No sockets, no parser, no threads.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@ struct RequestHead {
   Headers headers;
   std::string request_id;     // the client's own when it is printable and short, else generated
   std::string path_argument;  // what the route's trailing {name} matched, percent-decoded
+  std::chrono::steady_clock::time_point received;  // when body and all had arrived; set for handlers
 
   /// Value of the first header of that name, or "".
   std::string_view header(std::string_view name) const;
@@ -34,6 +36,7 @@ struct Response {
   std::string content_type = "application/json";
   Headers headers;
   std::string body;
+  std::string error_code;  // of a refusal, for ServerHooks::answered; not sent
 };
 
 /// Why the server itself refuses a request, before any handler sees it.

@@ -60,6 +60,8 @@ struct ServerHooks {
   std::function<std::optional<Response>(const RequestHead&)> gate;
   /// Headers for every reply.
   std::function<void(const RequestHead&, Headers&)> decorate;
+  /// A reply's head is on its way: whole, stream or refusal. Runs where bytes are moved.
+  std::function<void(const RequestHead&, const Response&)> answered;
 };
 
 struct ServerCounters {
