@@ -415,8 +415,10 @@ TEST_F(ServerTest, ConnectionLimitEvictsIdleOnesAndRefusesTheRest) {
   for (int i = 0; i < 4; ++i) {
     busy.emplace_back(port());
     busy.back().send(post("/hold", "x"));
+    // One after the other: a connection whose request has not been read yet counts as idle, and `next` does
+    // only once the server has noticed that its reply is out.
+    ASSERT_TRUE(eventually([&] { return held_count_.load() == i + 1; }));
   }
-  ASSERT_TRUE(eventually([&] { return held_count_.load() == 4; }));
   next.close();
   for (auto& c : idle) c.close();
   ASSERT_TRUE(eventually([&] { return server_->counters().connections == 4; }));
