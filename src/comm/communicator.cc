@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <thread>
 
@@ -55,7 +56,7 @@ struct Communicator::Peer {
 
 Communicator::Communicator(int rank, std::vector<std::unique_ptr<ByteChannel>> peers, CommLimits limits)
     : rank_(rank), limits_(limits) {
-  CHECK(rank >= 0 && rank < static_cast<int>(peers.size()));
+  CHECK(rank >= 0 && rank < static_cast<int>(peers.size()) && peers.size() <= kMaxRanks);
   for (size_t r = 0; r < peers.size(); ++r) {
     peers_.push_back(std::make_unique<Peer>());
     peers_.back()->rank = static_cast<int>(r);
@@ -230,47 +231,65 @@ Status Communicator::run(Clock::time_point first_deadline) {
   }
 }
 
-Status Communicator::gather_begin(CommOp op, std::span<const std::byte> mine, std::span<std::byte> all) {
-  CHECK(!open_ && all.size() == mine.size() * peers_.size());
+Status Communicator::trade_begin(CommOp op, std::span<const std::span<const std::byte>> to,
+                                 std::span<const std::span<std::byte>> from) {
+  CHECK(!open_ && to.size() == peers_.size() && from.size() == peers_.size());
   if (broken()) return reason();
   open_ = true;
   variable_ = false;
   open_op_ = op;
   for (const auto& p : peers_) {
-    const std::span<std::byte> part = all.subspan(static_cast<size_t>(p->rank) * mine.size(), mine.size());
-    if (p->channel == nullptr) {
-      if (part.data() != mine.data()) std::ranges::copy(mine, part.begin());
-      continue;
-    }
+    if (p->channel == nullptr) continue;
+    const std::span<const std::byte> mine = to[static_cast<size_t>(p->rank)];
     p->out = {kMagic, static_cast<uint32_t>(op), p->out_sequence++, mine.size(), 0};
     p->out.checksum = frame_checksum(p->out, mine);
     p->out_payload = mine;
     p->out_done = 0;
     p->out_total = sizeof(FrameHeader) + mine.size();
-    p->in_payload = part;
+    p->in_payload = from[static_cast<size_t>(p->rank)];
     p->in_done = 0;
     p->want_in = true;
   }
   for (const auto& p : peers_) {
     bool moved = false;
-    if (p->channel != nullptr) RETURN_IF_ERROR(step(*p, &moved));
+    if (p->channel == nullptr) continue;
+    if (Status status = step(*p, &moved); !status.ok()) {
+      open_ = false;
+      return status;
+    }
   }
   return {};
 }
 
-Status Communicator::gather_end() {
+Status Communicator::gather_begin(CommOp op, std::span<const std::byte> mine, std::span<std::byte> all) {
+  CHECK(all.size() == mine.size() * peers_.size());
+  std::array<std::span<const std::byte>, kMaxRanks> to;
+  std::array<std::span<std::byte>, kMaxRanks> from;
+  for (size_t r = 0; r < peers_.size(); ++r) {
+    to[r] = mine;
+    from[r] = all.subspan(r * mine.size(), mine.size());
+  }
+  const std::span<std::byte> own = from[static_cast<size_t>(rank_)];
+  if (own.data() != mine.data()) std::ranges::copy(mine, own.begin());
+  return trade_begin(op, std::span(to).first(peers_.size()), std::span(from).first(peers_.size()));
+}
+
+Status Communicator::gather_end() { return end(limits_.stall); }
+
+Status Communicator::end(std::chrono::milliseconds patience) {
   CHECK(open_);
   open_ = false;
-  return run(Clock::now() + limits_.stall);
+  return run(Clock::now() + patience);
 }
 
 Status Communicator::all_gather(CommOp op, std::span<const std::byte> mine, std::span<std::byte> all) {
-  const Status begun = gather_begin(op, mine, all);
-  if (!begun.ok()) {
-    open_ = false;
-    return begun;
-  }
-  return gather_end();
+  return all_gather(op, mine, all, limits_.stall);
+}
+
+Status Communicator::all_gather(CommOp op, std::span<const std::byte> mine, std::span<std::byte> all,
+                                std::chrono::milliseconds patience) {
+  RETURN_IF_ERROR(gather_begin(op, mine, all));
+  return end(patience);
 }
 
 Result<std::span<const std::byte>> Communicator::control(std::span<const std::byte> record,

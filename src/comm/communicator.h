@@ -23,7 +23,9 @@
 namespace firesteel {
 
 /// What a frame is for; both sides must agree.
-enum class CommOp : uint32_t { kSum = 1, kCandidates, kDigest, kControl, kBarrier };
+enum class CommOp : uint32_t { kSum = 1, kCandidates, kDigest, kControl, kSettings };
+
+inline constexpr size_t kMaxRanks = 4;
 
 struct CommLimits {
   std::chrono::milliseconds stall{5000};  // a collective that makes no progress for so long has failed
@@ -45,10 +47,19 @@ class Communicator {
   /// all.size() = size() · mine.size(). `mine` may be all's own part.
   Status all_gather(CommOp op, std::span<const std::byte> mine, std::span<std::byte> all);
 
+  /// The same where ranks come at very different times (one has loaded its weights, another has not): waits
+  /// up to `patience` for the first sign of progress.
+  Status all_gather(CommOp op, std::span<const std::byte> mine, std::span<std::byte> all,
+                    std::chrono::milliseconds patience);
+
   /// Split form of a gather, so that work can go between: begin posts `mine` (which must stay unchanged until
   /// end); end waits for everyone. One gather may be open at a time.
   Status gather_begin(CommOp op, std::span<const std::byte> mine, std::span<std::byte> all);
   Status gather_end();
+  /// The general form: to[r] goes to rank r and from[r] comes from it; the own elements are ignored. Ended by
+  /// gather_end().
+  Status trade_begin(CommOp op, std::span<const std::span<const std::byte>> to,
+                     std::span<const std::span<std::byte>> from);
 
   /// Rank 0 sends a record of any length up to the limit; the others receive it. The returned bytes live
   /// until the next call. On rank 0 returns its own record. A follower waits as long as `patience` for the
@@ -65,6 +76,7 @@ class Communicator {
   using Clock = std::chrono::steady_clock;
   Status fail(Error error);
   Error reason() const;
+  Status end(std::chrono::milliseconds patience);
   Status run(Clock::time_point first_deadline);
   Status step(Peer& peer, bool* moved);
   Status receive(Peer& peer, bool* moved);
@@ -75,7 +87,7 @@ class Communicator {
   const CommLimits limits_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<std::byte> record_;
-  CommOp open_op_ = CommOp::kBarrier;
+  CommOp open_op_ = CommOp::kSettings;
   bool open_ = false;
   bool variable_ = false;  // the open operation takes its length from the frame
   std::atomic<bool> broken_{false};

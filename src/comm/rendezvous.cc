@@ -142,9 +142,10 @@ Result<Leader> Leader::listen(const GroupOptions& options) {
   return leader;
 }
 
-Result<Group> Leader::form() {
+Result<Group> Leader::form(const std::atomic<bool>* stop) {
   const int ranks = options_.ranks;
   const Deadline deadline = Clock::now() + options_.timeout;
+  constexpr std::chrono::milliseconds kLook{100};
   struct Member {
     Socket data, watch;
     std::string host;
@@ -157,7 +158,8 @@ Result<Group> Leader::form() {
     return std::all_of(members.begin() + 1, members.end(), [](const Member& m) { return m.data && m.watch; });
   };
   while (!complete()) {
-    auto accepted = accept_until(listener_, deadline);
+    auto accepted = accept_until(listener_, stop != nullptr ? Clock::now() + kLook : deadline);
+    if (!accepted.ok() && stop != nullptr && !stop->load()) continue;
     if (!accepted.ok()) {
       std::string missing;
       for (int r = 1; r < ranks; ++r)

@@ -6,6 +6,7 @@
 // and each rank a watch connection to rank 0. A rank of another session can never slip in.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -28,7 +29,7 @@ struct GroupOptions {
   LinkKind link = LinkKind::kTcp;  // rank 0's choice counts
   std::chrono::milliseconds timeout{600'000};
   CommLimits limits;
-  std::map<std::string, std::string> facts;  // must be equal on all ranks; "build" is added
+  std::map<std::string, std::string> facts;  // must be equal on all ranks
 };
 
 /// A formed group: the communicator and the sockets of the watch (rank 0: one per other rank, in rank order;
@@ -45,8 +46,8 @@ class Leader {
   static Result<Leader> listen(const GroupOptions& options);
   uint16_t port() const { return port_; }
   /// Waits for every other rank. kInvalidArgument: a rank differs (the message names what); kUnavailable: not
-  /// all came.
-  Result<Group> form();
+  /// all came in the options' time, or one left meanwhile. With `stop` it waits for as long as that is false.
+  Result<Group> form(const std::atomic<bool>* stop = nullptr);
 
  private:
   explicit Leader(GroupOptions options) : options_(std::move(options)) {}

@@ -5,8 +5,12 @@
 #include <string>
 #include <utility>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "base/check.h"
 #include "engine/scheduler.h"
+#include "model/slicing.h"
 
 namespace firesteel {
 
@@ -24,18 +28,40 @@ void RoundOutcome::clear() {
   prompt_rows = tokens = 0;
 }
 
+namespace {
+
+/// Ids of the widest part of the vocabulary that any rank holds.
+int32_t widest_part(int32_t vocab, int32_t ranks) {
+  int32_t widest = 0;
+  for (int32_t rank = 0; rank < ranks; ++rank)
+    widest = std::max(widest, rank_range(vocab, {rank, ranks}).size());
+  return widest;
+}
+
+}  // namespace
+
 Executor::Executor(Model& model, const EngineConfig& config)
     : model_(model),
       config_(config),
-      vocab_(model.config().vocab),
-      scratch_(vocab_),
-      logits_(static_cast<size_t>(config.max_streams) * static_cast<size_t>(vocab_)) {
+      sampler_(model.config().vocab, model.ranks(), model.first_logit_id(),
+               widest_part(model.config().vocab, model.ranks()), config.max_streams),
+      logits_(static_cast<size_t>(config.max_streams) * static_cast<size_t>(model.logit_width())),
+      drawn_(static_cast<size_t>(config.max_streams)) {
   CHECK(model.limits().max_logit_rows >= config.max_streams && model.limits().max_rows >= config.max_streams);
   tokens_.reserve(static_cast<size_t>(model.limits().max_rows));
   page_table_.reserve(static_cast<size_t>(model.limits().pages));
   logit_rows_.reserve(static_cast<size_t>(config.max_streams));
   logit_streams_.reserve(static_cast<size_t>(config.max_streams));
   segments_.reserve(static_cast<size_t>(config.max_streams));
+  sample_rows_.reserve(static_cast<size_t>(config.max_streams));
+  if (model.ranks() > 1)
+    hidden_.resize(static_cast<size_t>(config.max_streams) * static_cast<size_t>(model.config().hidden) *
+                   model.ops().act_size());
+}
+
+void Executor::connect(Communicator* comm) {
+  comm_ = comm;
+  model_.ops().connect(comm);
 }
 
 void Executor::apply(const RoundRecord& record, EngineState& state, RoundOutcome& outcome) {
@@ -59,22 +85,29 @@ void Executor::apply(const RoundRecord& record, EngineState& state, RoundOutcome
 
   build_batch(record, state, outcome);
   const Batch batch{static_cast<int32_t>(tokens_.size()), tokens_, segments_, page_table_};
-  if (Status status = model_.forward(batch, logit_rows_); !status.ok()) {
+  Status status = model_.forward(batch, logit_rows_);
+  if (status.ok()) {
+    for (const RoundRecord::Rows& r : record.rows) {
+      Sequence& sequence = state.streams[static_cast<size_t>(r.stream)].sequence;
+      sequence.advance_to(sequence.rows() + r.rows);
+    }
+    status = draw(state);
+  }
+  if (!status.ok()) {
     // Slots and pages of all rows are in doubt; the requests end, and whoever comes next starts from a reset
     // slot.
     for (const RoundRecord::Rows& r : record.rows)
       release(state, r.stream, FinishReason::kError, status.error(), outcome);
     return;
   }
-  for (const RoundRecord::Rows& r : record.rows) {
-    Sequence& sequence = state.streams[static_cast<size_t>(r.stream)].sequence;
-    sequence.advance_to(sequence.rows() + r.rows);
-  }
-  if (logit_rows_.empty()) return;
-  const size_t vocab = static_cast<size_t>(vocab_);
-  model_.ops().download(logits_.data(), model_.logits(), logit_rows_.size() * vocab * sizeof(float));
-  for (size_t i = 0; i < logit_streams_.size(); ++i)
-    draw_token(state, logit_streams_[i], logits_.data() + i * vocab, outcome);
+  for (size_t i = 0; i < logit_streams_.size(); ++i) take_token(state, logit_streams_[i], drawn_[i], outcome);
+}
+
+void Executor::fail_all(EngineState& state, const Error& error, RoundOutcome& outcome) {
+  outcome.clear();
+  for (size_t i = 0; i < state.streams.size(); ++i)
+    if (state.streams[i].request != nullptr)
+      release(state, static_cast<int32_t>(i), FinishReason::kError, error, outcome);
 }
 
 void Executor::build_batch(const RoundRecord& record, EngineState& state, RoundOutcome& outcome) {
@@ -100,19 +133,43 @@ void Executor::build_batch(const RoundRecord& record, EngineState& state, RoundO
   }
 }
 
-void Executor::draw_token(EngineState& state, int32_t stream, float* logits, RoundOutcome& outcome) {
+RoundDigest Executor::digest(const EngineState& state) {
+  const size_t row = static_cast<size_t>(model_.config().hidden) * model_.ops().act_size();
+  const auto* const rows = reinterpret_cast<const std::byte*>(model_.hidden());
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const auto last = static_cast<size_t>(segments_[i].first_row + segments_[i].rows - 1);
+    model_.ops().download(hidden_.data() + i * row, rows + last * row, row);
+  }
+  return {state.digest(), XXH3_64bits(hidden_.data(), segments_.size() * row)};
+}
+
+/// Tokens of logit_rows_ into drawn_.
+Status Executor::draw(const EngineState& state) {
+  if (logit_rows_.empty() && model_.ranks() == 1) return {};
+  const size_t width = static_cast<size_t>(model_.logit_width());
+  const int32_t first_id = model_.first_logit_id();
+  model_.ops().download(logits_.data(), model_.logits(), logit_rows_.size() * width * sizeof(float));
+  sample_rows_.clear();
+  for (size_t i = 0; i < logit_rows_.size(); ++i) {
+    const Request& request = *state.streams[static_cast<size_t>(logit_streams_[i])].request;
+    const std::span<float> row(logits_.data() + i * width, width);
+    if (request.generated() < request.spec.min_tokens)
+      for (const int32_t id : request.spec.end_ids)
+        if (id >= first_id && id - first_id < model_.logit_width())
+          row[static_cast<size_t>(id - first_id)] = -std::numeric_limits<float>::infinity();
+    sample_rows_.push_back({row, {request.spec.sampling, request.seed, request.known()}});
+  }
+  return sampler_.draw(comm_, model_.ranks() == 1 ? RoundDigest{} : digest(state), sample_rows_,
+                       std::span(drawn_).first(sample_rows_.size()));
+}
+
+void Executor::take_token(EngineState& state, int32_t stream, int32_t token, RoundOutcome& outcome) {
   Request& request = *state.streams[static_cast<size_t>(stream)].request;
-  const std::span<float> row(logits, static_cast<size_t>(vocab_));
-  if (request.generated() < request.spec.min_tokens)
-    for (const int32_t id : request.spec.end_ids)
-      row[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
-  const int32_t position = request.known();
-  const int32_t token = sample_token(row, request.spec.sampling, request.seed, position, scratch_);
   if (token < 0) {
-    release(
-        state, stream, FinishReason::kError,
-        {ErrorCode::kInternal, "the model gave no usable logits at position " + std::to_string(position - 1)},
-        outcome);
+    release(state, stream, FinishReason::kError,
+            {ErrorCode::kInternal,
+             "the model gave no usable logits at position " + std::to_string(request.known() - 1)},
+            outcome);
     return;
   }
   request.generation->push(token);

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "decode/sampler.h"
+#include "decode/group_sampler.h"
 #include "engine/round.h"
 #include "model/model.h"
 
@@ -34,18 +34,29 @@ class Executor {
   /// The model must outlive the executor; its limits must allow config.max_streams rows with logits.
   Executor(Model& model, const EngineConfig& config);
 
+  /// The ranks that share the model, null while they are lost; not called where there is one rank.
+  void connect(Communicator* comm);
+
+  /// A lost rank ends the requests of the forward with kUnavailable.
   void apply(const RoundRecord& record, EngineState& state, RoundOutcome& outcome);
+  /// Ends everything that runs.
+  void fail_all(EngineState& state, const Error& error, RoundOutcome& outcome);
 
  private:
   void release(EngineState& state, int32_t stream, FinishReason reason, Error error, RoundOutcome& outcome);
   void build_batch(const RoundRecord& record, EngineState& state, RoundOutcome& outcome);
-  void draw_token(EngineState& state, int32_t stream, float* logits, RoundOutcome& outcome);
+  Status draw(const EngineState& state);
+  RoundDigest digest(const EngineState& state);
+  void take_token(EngineState& state, int32_t stream, int32_t token, RoundOutcome& outcome);
 
   Model& model_;
   EngineConfig config_;
-  int32_t vocab_;
-  SamplerScratch scratch_;
-  std::vector<float> logits_;  // [max_streams, vocab]
+  Communicator* comm_ = nullptr;
+  GroupSampler sampler_;
+  std::vector<float> logits_;  // [max_streams, this rank's vocabulary]
+  std::vector<SampleRow> sample_rows_;
+  std::vector<int32_t> drawn_;
+  std::vector<std::byte> hidden_;  // last rows of the segments, for the digest
   // The batch of the round.
   std::vector<int32_t> tokens_, page_table_, logit_rows_, logit_streams_;
   std::vector<Segment> segments_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/limits.h"
+#include "engine/record_codec.h"
 
 namespace firesteel {
 namespace {
@@ -16,12 +17,15 @@ int64_t now_ns() {
       .count();
 }
 
+const Error kRanksLost{ErrorCode::kUnavailable,
+                       "a machine of the group is lost; the service comes back by itself, try again soon"};
+
 Error invalid(std::string message) { return {ErrorCode::kInvalidArgument, std::move(message)}; }
 
 }  // namespace
 
 Result<std::unique_ptr<ModelEngine>> ModelEngine::create(Model& model, EngineConfig config,
-                                                         Observer* observer) {
+                                                         Observer* observer, RankGroup* group) {
   const ModelLimits& limits = model.limits();
   if (config.max_streams < 1) return invalid("the number of streams must be at least 1");
   if (config.max_streams > limits.slots || config.max_streams > limits.max_rows ||
@@ -33,9 +37,11 @@ Result<std::unique_ptr<ModelEngine>> ModelEngine::create(Model& model, EngineCon
   if (config.headroom_tokens < 1) return invalid("the headroom must be at least 1 token");
   if (config.window < 0 || config.prompt_rows < 0)
     return invalid("window and prompt rows must not be negative");
-  if (model.logit_width() != model.config().vocab)
-    return Error{ErrorCode::kUnsupported, "this engine needs a model that holds the whole vocabulary"};
-  const int64_t pool_tokens = int64_t{limits.pages} * kPageTokens;
+  if ((model.ranks() > 1) != (group != nullptr)) return invalid("a model that ranks share needs their group");
+  if (config.pages < 0 || config.pages > limits.pages)
+    return invalid("the model was loaded with fewer than " + std::to_string(config.pages) + " pages");
+  if (config.pages == 0) config.pages = limits.pages;
+  const int64_t pool_tokens = int64_t{config.pages} * kPageTokens;
   int64_t window = std::min<int64_t>(pool_tokens, model.config().max_positions);
   if (config.window > 0) window = std::min<int64_t>(window, config.window);
   if (window < 2) return invalid("the pages hold no window: give the model more pages");
@@ -45,20 +51,28 @@ Result<std::unique_ptr<ModelEngine>> ModelEngine::create(Model& model, EngineCon
   info.max_streams = config.max_streams;
   info.pool_tokens = pool_tokens;
   info.max_queue = config.max_queue;
-  return std::unique_ptr<ModelEngine>(new ModelEngine(model, config, info, observer));
+  return std::unique_ptr<ModelEngine>(new ModelEngine(model, config, info, observer, group));
 }
 
-ModelEngine::ModelEngine(Model& model, const EngineConfig& config, const EngineInfo& info, Observer* observer)
+ModelEngine::ModelEngine(Model& model, const EngineConfig& config, const EngineInfo& info, Observer* observer,
+                         RankGroup* group)
     : config_(config),
       info_(info),
       observer_(observer),
-      state_(config, info.window, model.limits().pages, model.limits().slots),
+      group_(group),
+      state_(config, info.window, config.pages, model.limits().slots),
       scheduler_(config, model.limits().max_rows),
       executor_(model, config),
       record_(config.max_streams),
       outcome_(config.max_streams),
       waiting_(config.max_streams + config.max_queue) {
   publish();
+  if (group_ != nullptr) {
+    forgets_.reserve(static_cast<size_t>(config.max_streams + config.max_queue));
+    whole_.store(false, std::memory_order_relaxed);
+    group_->set_listener([this] { inbox_.wake(); });
+    join_ranks();
+  }
   thread_ = std::thread([this] { run(); });
 }
 
@@ -88,6 +102,7 @@ Result<std::shared_ptr<Generation>> ModelEngine::submit(GenerationRequest reques
   const Error stopping{ErrorCode::kUnavailable, "the server is stopping"};
   if (stopping_.load(std::memory_order_acquire)) return stopping;
   if (Status status = check_request(request, info_); !status.ok()) return std::move(status).error();
+  if (!whole_.load(std::memory_order_acquire)) return kRanksLost;
   int32_t in_flight = in_flight_.load(std::memory_order_relaxed);
   do {
     if (in_flight >= config_.max_streams + config_.max_queue)
@@ -123,6 +138,11 @@ void ModelEngine::run() {
     const int32_t seen = inbox_.signal();
     if (stopping_.load(std::memory_order_acquire)) break;
     if (observer_ != nullptr) observer_->round_begins();
+    if (!join_ranks()) {
+      fail_everything(kRanksLost);
+      inbox_.wait(seen);
+      continue;
+    }
     take_requests();
     drop_cancelled();
     scheduler_.plan(state_, waiting_, record_);
@@ -136,6 +156,10 @@ void ModelEngine::run() {
       std::atomic<int64_t>& at = a.request->generation->admitted;  // a resumed request keeps its first
       if (at.load(std::memory_order_relaxed) == 0) at.store(now_ns(), std::memory_order_relaxed);
     }
+    if (Status sent = send_record(); !sent.ok()) {
+      for (const RoundRecord::Admission& a : record_.admissions) waiting_.insert(a.request);
+      continue;  // join_ranks() sees what happened
+    }
     executor_.apply(record_, state_, outcome_);
     finish_round();
 #ifndef NDEBUG
@@ -144,6 +168,44 @@ void ModelEngine::run() {
     if (observer_ != nullptr) observer_->round_ended(state_, record_);
   }
   shut_down();
+}
+
+/// Whether all ranks are there; notices when they are lost and when they are back.
+bool ModelEngine::join_ranks() {
+  if (group_ == nullptr) return true;
+  if (comm_ != nullptr && !comm_->broken()) return true;
+  if (comm_ != nullptr) {
+    whole_.store(false, std::memory_order_release);
+    executor_.connect(nullptr);
+    comm_.reset();
+  }
+  comm_ = group_->current();
+  if (comm_ == nullptr || comm_->broken()) return false;
+  fail_everything(kRanksLost);  // what came or ran while ranks were missing
+  state_.rounds = 0;
+  forgets_.clear();
+  executor_.connect(comm_.get());
+  whole_.store(true, std::memory_order_release);
+  return true;
+}
+
+Status ModelEngine::send_record() {
+  if (comm_ == nullptr) return {};
+  record_.forgets.swap(forgets_);
+  encode_round(record_, sealed_);
+  auto sent = comm_->control(sealed_, std::chrono::milliseconds(0));
+  if (!sent.ok()) return sent.error();
+  return {};
+}
+
+void ModelEngine::fail_everything(const Error& error) {
+  take_requests();
+  for (std::vector<Request*>* list : {&waiting_.foreground, &waiting_.background}) {
+    for (Request* request : *list) finish(request, FinishReason::kError, error);
+    list->clear();
+  }
+  executor_.fail_all(state_, error, outcome_);
+  finish_round();
 }
 
 void ModelEngine::take_requests() {
@@ -162,6 +224,7 @@ void ModelEngine::drop_cancelled() {
       Request* const request = (*list)[i];
       if (!request->generation->cancel_requested()) continue;
       list->erase(list->begin() + static_cast<ptrdiff_t>(i));
+      if (request->known_to_ranks) forgets_.push_back(request->id);
       finish(request, FinishReason::kCancelled, {});
     }
 }
@@ -215,6 +278,13 @@ void ModelEngine::shut_down() {
     finish(std::exchange(stream.request, nullptr), FinishReason::kCancelled, {});
   }
   publish();
+  if (group_ == nullptr) return;
+  group_->set_listener(nullptr);
+  if (comm_ == nullptr) return;
+  encode_stop(sealed_);
+  (void)comm_->control(sealed_, std::chrono::milliseconds(0));
+  executor_.connect(nullptr);
+  comm_.reset();
 }
 
 void ModelEngine::publish() {

@@ -4,6 +4,10 @@
 // A round: take new requests, plan (Scheduler), apply (Executor), tell the readers. Between two rounds a
 // finished request is freed, its notify closure included, on the engine thread. A forward that fails ends the
 // requests in its batch with the model's error; a row without usable logits ends its request alone.
+//
+// Where several ranks share the model this is rank 0: each record is sent to the others before it is applied.
+// When the group breaks, everything that runs or waits ends with kUnavailable at once, submit() refuses with
+// the same until the group stands again, and nothing else is lost.
 #pragma once
 
 #include <atomic>
@@ -12,6 +16,7 @@
 #include <mutex>
 #include <thread>
 
+#include "comm/rank_group.h"
 #include "engine/engine.h"
 #include "engine/executor.h"
 #include "engine/inbox.h"
@@ -33,10 +38,12 @@ class ModelEngine final : public Engine {
     }
   };
 
-  /// The model (and observer) must outlive the engine. Errors: kInvalidArgument for settings that the model's
-  /// limits do not allow, naming the setting.
+  /// The model (and observer and group) must outlive the engine. `group`: the other ranks of a model that is
+  /// shared, null for one that is whole. Errors: kInvalidArgument for settings that the model's limits do not
+  /// allow, naming the setting.
   static Result<std::unique_ptr<ModelEngine>> create(Model& model, EngineConfig config,
-                                                     Observer* observer = nullptr);
+                                                     Observer* observer = nullptr,
+                                                     RankGroup* group = nullptr);
   ~ModelEngine() override;
 
   EngineInfo info() const override { return info_; }
@@ -46,8 +53,12 @@ class ModelEngine final : public Engine {
   void stop() override;
 
  private:
-  ModelEngine(Model& model, const EngineConfig& config, const EngineInfo& info, Observer* observer);
+  ModelEngine(Model& model, const EngineConfig& config, const EngineInfo& info, Observer* observer,
+              RankGroup* group);
   void run();
+  bool join_ranks();
+  Status send_record();
+  void fail_everything(const Error& error);
   void take_requests();
   void drop_cancelled();
   void finish_round();
@@ -58,6 +69,10 @@ class ModelEngine final : public Engine {
   const EngineConfig config_;
   const EngineInfo info_;
   Observer* const observer_;
+  RankGroup* const group_;
+  std::shared_ptr<Communicator> comm_;  // the other ranks; null where there are none or while they are lost
+  std::vector<std::byte> sealed_;       // a record as it is sent
+  std::vector<uint64_t> forgets_;       // preempted requests that ended meanwhile
   EngineState state_;
   Scheduler scheduler_;
   Executor executor_;
@@ -68,6 +83,7 @@ class ModelEngine final : public Engine {
 
   Inbox inbox_;
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> whole_{true};      // no rank is missing
   std::atomic<int32_t> in_flight_{0};  // submitted and not finished
   struct Counters {
     std::atomic<int32_t> running{0}, queued{0}, pages_free{0}, slots_free{0};

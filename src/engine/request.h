@@ -18,7 +18,8 @@ struct Request {
   uint64_t seed = 0;
   std::shared_ptr<Generation> generation;
   std::function<void()> notify;
-  Request* next = nullptr;  // inbox link
+  Request* next = nullptr;      // inbox link
+  bool known_to_ranks = false;  // an earlier record carried it
 
   int32_t prompt_tokens() const { return static_cast<int32_t>(spec.prompt.size()); }
   int32_t generated() const { return static_cast<int32_t>(generation->tokens().size()); }

@@ -41,6 +41,29 @@ void EngineState::verify() const {
   CHECK(running() == slots.size() - slots.free());
 }
 
+uint64_t EngineState::digest() const {
+  uint64_t hash = rounds * 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(pages.free());
+  const auto mix = [&](int64_t value) {
+    hash ^= static_cast<uint64_t>(value);
+    hash *= 0xD6E8FEB86659FD93ull;
+    hash ^= hash >> 32;
+  };
+  for (const Stream& s : streams) {
+    if (s.request == nullptr) {
+      mix(-1);
+      continue;
+    }
+    mix(static_cast<int64_t>(s.request->id));
+    mix(s.sequence.rows());
+    mix(s.sequence.slot());
+    mix(s.request->known());
+    mix(s.request->token(s.request->known() - 1));
+    for (const int32_t page : s.sequence.pages().last(std::min<size_t>(s.sequence.pages().size(), 4)))
+      mix(page);
+  }
+  return hash;
+}
+
 RoundRecord::RoundRecord(int32_t max_streams) {
   const size_t n = static_cast<size_t>(max_streams);
   cancels.reserve(n);
@@ -54,6 +77,7 @@ void RoundRecord::clear() {
   preempts.clear();
   admissions.clear();
   rows.clear();
+  forgets.clear();
 }
 
 WaitingRequests::WaitingRequests(int32_t capacity) {

@@ -20,6 +20,7 @@ struct EngineConfig {
   int32_t max_streams = 8;  // requests in one batch
   int32_t max_queue = 64;   // requests that may wait beyond those
   int32_t window = 0;       // tokens a request may span; 0: what the model and its pages allow
+  int32_t pages = 0;        // of the model's that may be used; 0: all
   int32_t prompt_rows = 0;  // prompt rows in a round while nothing decodes; 0: as many as the model takes
   int32_t busy_prompt_rows = 64;   // the same beside decoding replies: bounds the gap between their tokens
   int32_t headroom_tokens = 1024;  // reply tokens whose pages are taken at admission; more come page by page
@@ -41,6 +42,8 @@ struct EngineState {
   /// CHECKs what must hold between rounds: pools, tables, no page in two sequences. For tests and debug
   /// builds.
   void verify() const;
+  /// Hash of what must be equal on all ranks after the same records.
+  uint64_t digest() const;
 
   std::vector<Stream> streams;
   PagePool pages;
@@ -59,6 +62,7 @@ struct RoundRecord {
   };
   explicit RoundRecord(int32_t max_streams);
   void clear();
+  /// `forgets` alone is no reason for a round.
   bool empty() const { return cancels.empty() && preempts.empty() && admissions.empty() && rows.empty(); }
 
   // Applied in this order.
@@ -66,7 +70,8 @@ struct RoundRecord {
   std::vector<int32_t>
       preempts;  // streams that give their pages back and wait again; their reply goes on later
   std::vector<Admission> admissions;
-  std::vector<Rows> rows;  // rows of each stream in this forward, ascending stream
+  std::vector<Rows> rows;         // rows of each stream in this forward, ascending stream
+  std::vector<uint64_t> forgets;  // ids of preempted requests that will not come back
 };
 
 /// Requests that wait, oldest first, in two classes. Rank 0 only: the others learn of admissions.

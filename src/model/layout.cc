@@ -38,6 +38,8 @@ void for_dsa_layers(const ModelConfig& c, bool mtp, Fn&& fn) {
 LocalWidths local_widths(const WeightMap& map) {
   LocalWidths w;
   w.vocab = map.head.spec.n;
+  w.first_id = map.first_id;
+  w.ranks = map.placement.ranks;
   const auto add = [&](const BlockRef& b) {
     if (b.kda) w.kda_heads = b.kda->heads;
     if (b.dsa) w.heads = b.dsa->heads;
@@ -112,6 +114,8 @@ RowBuffers row_buffers(const ModelConfig& c, bool mtp, const LocalWidths& local,
   b.hidden = whole.take<Act>(acts(c.hidden));
   b.head_rows = whole.take<Act>(logit_rows * static_cast<size_t>(c.hidden) * act);
   b.logits = whole.take<float>(logit_rows * static_cast<size_t>(local.vocab) * 4);
+  b.exchange_bytes = ops.exchange_bytes(local.ranks, max_rows, c.hidden);
+  b.exchange = whole.take<std::byte>(b.exchange_bytes);
   if (c.kpool > 0) {
     b.selection.max_pools = top_pools(c) + kSpareSelectedPools;
     b.selection.pools = whole.take<int32_t>(words(b.selection.max_pools));

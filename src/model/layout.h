@@ -23,6 +23,8 @@ inline size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAl
 /// This rank's share of the widths that are cut.
 struct LocalWidths {
   int32_t kda_heads = 0, heads = 0, dense = 0, vocab = 0;
+  int32_t first_id = 0;  // of this rank's part of the vocabulary
+  int32_t ranks = 1;     // that share the model
 };
 LocalWidths local_widths(const WeightMap& map);
 
@@ -59,6 +61,8 @@ struct RowBuffers {
   Act* hidden = nullptr;     // [T, H]
   Act* head_rows = nullptr;  // [max_logit_rows, H]
   float* logits = nullptr;   // [max_logit_rows, local vocab]
+  std::byte* exchange = nullptr;
+  size_t exchange_bytes = 0;
   // KDA.
   Act *qkv = nullptr, *low = nullptr, *f = nullptr, *g = nullptr, *beta = nullptr, *kda_out = nullptr;
   // DSA.

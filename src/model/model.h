@@ -74,6 +74,8 @@ class Model {
                          ForwardHooks* hooks = nullptr) = 0;
   virtual const float* logits() const = 0;
   virtual int32_t logit_width() const = 0;  // ids of this rank's part of the vocabulary
+  virtual int32_t first_logit_id() const = 0;
+  virtual int32_t ranks() const = 0;  // that share the model, each with its own part
   virtual const Act* hidden() const = 0;
 
   /// The MTP layer over rows that continue each segment's MTP cache: tokens[i] is the token after row i's

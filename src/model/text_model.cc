@@ -44,6 +44,7 @@ Result<std::unique_ptr<TextModel>> TextModel::create(const ModelConfig& config, 
   };
   ASSIGN_OR_RETURN(std::byte* const arena, ops.allocate(carve(nullptr).bytes, "forward buffers"));
   m->b_ = carve(arena);
+  ops.set_exchange(m->b_.exchange, m->b_.exchange_bytes);
   const size_t scratch_bytes = ops.scratch_bytes(limits.max_rows);
   ASSIGN_OR_RETURN(std::byte* const scratch, ops.allocate(scratch_bytes, "scratch"));
   ops.set_scratch(scratch, scratch_bytes);

@@ -33,6 +33,8 @@ class TextModel final : public Model {
   Status forward(const Batch& batch, std::span<const int32_t> logit_rows, ForwardHooks* hooks) override;
   const float* logits() const override { return b_.logits; }
   int32_t logit_width() const override { return local_.vocab; }
+  int32_t first_logit_id() const override { return local_.first_id; }
+  int32_t ranks() const override { return local_.ranks; }
   const Act* hidden() const override { return b_.hidden; }
   Status mtp_forward(const Batch& batch, const Act* h, std::span<const int32_t> logit_rows,
                      ForwardHooks* hooks) override;

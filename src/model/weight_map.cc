@@ -149,6 +149,8 @@ Status MapBuilder::mtp(const std::string& at, MtpRef& out) const {
 
 Result<WeightMap> MapBuilder::build() {
   WeightMap map;
+  map.placement = p_;
+  map.first_id = rank_range(c_.vocab, p_).begin;
   const std::string& prefix = checkpoint_.text_prefix();
   RETURN_IF_ERROR(find_.matrix(prefix + "embed_tokens", plain(c_.vocab, c_.hidden), map.embedding));
   // Its rows are looked up one by one, so a quantized table is decoded at load.

@@ -103,8 +103,10 @@ struct MtpRef {
 };
 
 struct WeightMap {
-  MatrixRef embedding;  // [vocab, H], whole on every rank
-  MatrixRef head;       // [this rank's vocab, H]
+  Placement placement;
+  int32_t first_id = 0;  // of this rank's part of the vocabulary
+  MatrixRef embedding;   // [vocab, H], whole on every rank
+  MatrixRef head;        // [this rank's vocab, H]
   VectorRef final_norm;
   std::vector<LayerRef> layers;
   std::optional<MtpRef> mtp;

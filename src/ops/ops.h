@@ -24,6 +24,8 @@
 
 namespace firesteel {
 
+class Communicator;
+
 /// An element of the backend's activation type; its size is Ops::act_size().
 struct Act;
 
@@ -42,7 +44,8 @@ enum class MatrixFormat : uint8_t {
 
 /// What a matrix is, known from checkpoint headers before anything is loaded. y[n] = W x, x has k elements.
 /// n and k are this rank's part. A row-parallel matrix is summed in slices of K (DESIGN section 4): slice i of the
-/// local slices covers columns [slice_end[i-1], slice_end[i]); other matrices have one slice.
+/// local slices covers columns [slice_end[i-1], slice_end[i]); other matrices have one slice. A rank's part may be empty
+/// (n or k is 0, `data` null): a row-parallel part without columns gives +0, one without outputs nothing.
 struct MatrixSpec {
   MatrixFormat format = MatrixFormat::kBf16;
   Codebook codebook = Codebook::k3Inst;  // kExl3
@@ -187,10 +190,16 @@ class Ops {
   virtual size_t matrix_bytes(const MatrixSpec& spec) const = 0;
   /// Scratch that ops need for batches of up to `rows` rows; given to the backend once by set_scratch.
   virtual size_t scratch_bytes(int32_t rows) const = 0;
+  /// Memory that exchanges of [rows, n] among `ranks` ranks keep between begin and end; given once by set_exchange.
+  virtual size_t exchange_bytes(int ranks, int32_t rows, int32_t n) const = 0;
 
   // --- memory, at start only
   virtual Result<std::byte*> allocate(size_t bytes, std::string_view what) = 0;  // 256-byte aligned, freed with Ops
   virtual void set_scratch(std::byte* scratch, size_t bytes) = 0;
+  virtual void set_exchange(std::byte* buffer, size_t bytes) = 0;
+  /// The ranks whose parts exchanges add up; not owned, may change between forwards (null: every rank is lost, and a
+  /// forward fails). Never called where this is the only rank.
+  virtual void connect(Communicator* comm) = 0;
   /// Loads a matrix into `dst` (matrix_bytes(spec) bytes of this backend).
   virtual Result<Matrix> load_matrix(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) = 0;
 
@@ -250,7 +259,8 @@ class Ops {
   virtual void experts(Stage, const ExpertWeights& w, const Act* x, const int32_t* idx, const float* weight,
                        float* part) = 0;
 
-  /// Sum over ranks of `part` [T, n] in the fixed order of the four slices, in place between begin and end.
+  /// Sum over ranks of `part` [T, n] in the fixed order of the four slices, in place between begin and end. A lost
+  /// rank shows in finish().
   virtual void exchange_begin(Stage, float* part, int32_t n) = 0;
   virtual void exchange_end(Stage, float* part, int32_t n) = 0;
 

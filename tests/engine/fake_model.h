@@ -38,6 +38,8 @@ class FakeModel final : public Model {
   Status forward(const Batch& batch, std::span<const int32_t> logit_rows, ForwardHooks* hooks) override;
   const float* logits() const override { return logits_.data(); }
   int32_t logit_width() const override { return kVocab; }
+  int32_t first_logit_id() const override { return 0; }
+  int32_t ranks() const override { return 1; }
   const Act* hidden() const override { return nullptr; }
   Status mtp_forward(const Batch&, const Act*, std::span<const int32_t>, ForwardHooks*) override;
   const Act* mtp_hidden() const override { return nullptr; }

@@ -10,24 +10,30 @@
 
 namespace firesteel {
 
-std::unique_ptr<Model> load_test_model(const std::string& name, Ops& ops) {
+std::unique_ptr<Model> load_test_model(const std::string& name, Ops& ops, const Placement& placement) {
   const std::string dir = name == "demo" ? test::source_dir() + "/models/demo" : test::golden_model_dir(name);
   ModelLimits limits;
   limits.max_rows = 704 + kCompany * 64;  // a whole prompt in one pass; 64 rows of each of 8
   limits.max_logit_rows = kCompany;
   limits.pages = 4 * kCompany;
   limits.slots = kCompany;
-  auto loaded = load_model(dir, ops, limits, nullptr);
+  const auto files = open_model_files(dir, placement);
+  auto loaded = files.ok() ? load_model(*files, ops, limits, nullptr) : files.error();
   if (loaded.ok()) return std::move(loaded).value();
   std::fprintf(stderr, "%s\n", loaded.error().message.c_str());
   return nullptr;
 }
 
-std::vector<Ids> serve(Model& model, const std::vector<GenerationRequest>& requests, int32_t streams) {
+EngineConfig serve_config(const std::vector<GenerationRequest>& requests, int32_t streams) {
   EngineConfig config;
   config.max_streams = streams;
   config.max_queue = static_cast<int32_t>(requests.size());
-  auto engine = ModelEngine::create(model, config);
+  return config;
+}
+
+std::vector<Ids> serve(Model& model, const std::vector<GenerationRequest>& requests, int32_t streams,
+                       RankGroup* group) {
+  auto engine = ModelEngine::create(model, serve_config(requests, streams), nullptr, group);
   if (!engine.ok()) {
     std::fprintf(stderr, "%s\n", engine.error().message.c_str());
     std::exit(1);

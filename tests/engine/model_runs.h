@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "comm/rank_group.h"
 #include "engine/engine.h"
+#include "engine/round.h"
 #include "model/model.h"
 
 namespace firesteel {
@@ -15,9 +17,13 @@ using Ids = std::vector<int32_t>;
 inline constexpr int32_t kCompany = 8;  // streams that the test models are loaded for
 
 /// "tiny" (generated from its manifest) or "demo" (the bundled model); null after one line on standard error.
-std::unique_ptr<Model> load_test_model(const std::string& name, Ops& ops);
+/// `placement`: one rank's part.
+std::unique_ptr<Model> load_test_model(const std::string& name, Ops& ops, const Placement& placement = {});
 
 /// The replies through a ModelEngine of `streams` streams, all requests waiting from the start.
-std::vector<Ids> serve(Model& model, const std::vector<GenerationRequest>& requests, int32_t streams);
+/// `group`: the other ranks, where the model is a part.
+std::vector<Ids> serve(Model& model, const std::vector<GenerationRequest>& requests, int32_t streams,
+                       RankGroup* group = nullptr);
+EngineConfig serve_config(const std::vector<GenerationRequest>& requests, int32_t streams);
 
 }  // namespace firesteel

@@ -32,6 +32,8 @@ class WatchedModel final : public Model {
   Status forward(const Batch& batch, std::span<const int32_t> logit_rows, ForwardHooks* hooks) override;
   const float* logits() const override { return model_.logits(); }
   int32_t logit_width() const override { return model_.logit_width(); }
+  int32_t first_logit_id() const override { return model_.first_logit_id(); }
+  int32_t ranks() const override { return model_.ranks(); }
   const Act* hidden() const override { return model_.hidden(); }
   Status mtp_forward(const Batch& batch, const Act* h, std::span<const int32_t> logit_rows,
                      ForwardHooks* hooks) override {

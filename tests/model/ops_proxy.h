@@ -84,6 +84,11 @@ class OpsProxy : public Ops {
                float* part) override {
     in_->experts(s, w, x, idx, weight, part);
   }
+  size_t exchange_bytes(int ranks, int32_t rows, int32_t n) const override {
+    return in_->exchange_bytes(ranks, rows, n);
+  }
+  void set_exchange(std::byte* buffer, size_t bytes) override { in_->set_exchange(buffer, bytes); }
+  void connect(Communicator* comm) override { in_->connect(comm); }
   void exchange_begin(Stage s, float* part, int32_t n) override { in_->exchange_begin(s, part, n); }
   void exchange_end(Stage s, float* part, int32_t n) override { in_->exchange_end(s, part, n); }
   void head_input(Stage s, const Act* streams, std::span<const int32_t> rows, int32_t hidden,

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 
 namespace firesteel::cpu {
 namespace {
@@ -80,6 +81,31 @@ void CpuOps::download_act(float* host, const Act* src, size_t count) {
 void CpuOps::upload_act(Act* dst, const float* host, size_t count) {
   std::memcpy(f32(dst), host, sizeof(float) * count);
 }
+
+size_t CpuOps::exchange_bytes(int ranks, int32_t rows, int32_t n) const {
+  return SumExchange::buffer_bytes(ranks, static_cast<size_t>(rows) * static_cast<size_t>(n));
+}
+
+void CpuOps::connect(Communicator* comm) {
+  alone_ = false;
+  comm_ = comm;
+}
+
+void CpuOps::exchange_begin(Stage, float* part, int32_t n) {
+  if (alone_ || !fault_.ok()) return;
+  if (comm_ == nullptr) {
+    fault_ = Error{ErrorCode::kUnavailable, "the other ranks are lost"};
+    return;
+  }
+  const std::span<float> whole(part, static_cast<size_t>(batch_.rows) * static_cast<size_t>(n));
+  fault_ = exchange_.begin(*comm_, whole, exchange_buffer_);
+}
+
+void CpuOps::exchange_end(Stage, float*, int32_t) {
+  if (!alone_ && fault_.ok()) fault_ = exchange_.end();
+}
+
+Status CpuOps::finish() { return std::exchange(fault_, Status()); }
 
 void CpuOps::bind(const Batch& batch) {
   batch_ = batch;

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/thread_pool.h"
+#include "comm/sum_exchange.h"
 #include "ops/cpu/matrix.h"
 #include "ops/ops.h"
 
@@ -59,9 +60,12 @@ class CpuOps final : public Ops {
   size_t tail_slot_bytes(const IndexerWeights& w) const override;
   size_t matrix_bytes(const MatrixSpec& spec) const override { return cpu::matrix_bytes(spec); }
   size_t scratch_bytes(int32_t rows) const override;
+  size_t exchange_bytes(int ranks, int32_t rows, int32_t n) const override;
 
   Result<std::byte*> allocate(size_t bytes, std::string_view what) override;
   void set_scratch(std::byte* scratch, size_t bytes) override;
+  void set_exchange(std::byte* buffer, size_t bytes) override { exchange_buffer_ = {buffer, bytes}; }
+  void connect(Communicator* comm) override;
   Result<Matrix> load_matrix(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) override;
 
   void upload(void* dst, const void* host, size_t bytes) override;
@@ -72,7 +76,7 @@ class CpuOps final : public Ops {
   void upload_act(Act* dst, const float* host, size_t count) override;
 
   void bind(const Batch& batch) override;
-  Status finish() override { return Status::success(); }
+  Status finish() override;
 
   void embed(Stage, const Matrix& table, Act* streams) override;
   void hyper_pre(Stage, const HyperSite& w, const Act* streams, Act* x, float* post, float* comb) override;
@@ -95,8 +99,8 @@ class CpuOps final : public Ops {
   void router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, float* weight) override;
   void experts(Stage, const ExpertWeights& w, const Act* x, const int32_t* idx, const float* weight,
                float* part) override;
-  void exchange_begin(Stage, float*, int32_t) override {}  // one rank: the part is the sum
-  void exchange_end(Stage, float*, int32_t) override {}
+  void exchange_begin(Stage, float* part, int32_t n) override;
+  void exchange_end(Stage, float* part, int32_t n) override;
   void head_input(Stage, const Act* streams, std::span<const int32_t> rows, int32_t hidden, const float* norm,
                   float eps, Act* h) override;
   void gather(Stage, const Act* x, std::span<const int32_t> rows, int32_t n, Act* out) override;
@@ -131,6 +135,11 @@ class CpuOps final : public Ops {
   std::vector<void*> owned_;
   std::byte* scratch_ = nullptr;
   size_t scratch_bytes_ = 0;
+  bool alone_ = true;  // the only rank: a part is the sum
+  Communicator* comm_ = nullptr;
+  SumExchange exchange_;
+  std::span<std::byte> exchange_buffer_;
+  Status fault_;  // of an exchange of this forward
   Batch batch_;
   int32_t* positions_ = nullptr;    // [rows] of the bound batch, at the head of the scratch
   int32_t* row_segment_ = nullptr;  // [rows]

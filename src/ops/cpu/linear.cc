@@ -27,13 +27,15 @@ void CpuOps::products(std::span<const Matrix> ws, const float* x, int64_t ldx, i
   const size_t per_worker = product_floats();
   float* worker_scratch = s.take<float>(static_cast<size_t>(workers()) * per_worker);
   int64_t column = 0;
-  while (!ws.empty()) {
+  for (;;) {
+    while (!ws.empty() && ws[0].spec.n == 0) ws = ws.subspan(1);  // an empty slice
+    if (ws.empty()) return;
     // Take matrices while their distinct rotated inputs fit for one row at least.
     Piece pieces[kMostMatrices];
     const MatrixView* inputs[kMostMatrices];
     size_t count = 0, distinct = 0, row_floats = 0;
     int64_t tasks = 0;
-    for (; count < ws.size() && count < kMostMatrices; ++count) {
+    for (; count < ws.size() && count < kMostMatrices && ws[count].spec.n > 0; ++count) {
       Piece& p = pieces[count];
       p.w = view(ws[count]);
       if (p.w.format == MatrixFormat::kExl3) {
@@ -106,6 +108,10 @@ void CpuOps::linear_f32(Stage, const Matrix& w, const Act* x, int32_t rows, floa
 
 void CpuOps::linear_sliced(Stage, const Matrix& m, const Act* x, float* part) {
   const MatrixView w = view(m);
+  if (w.k == 0) {  // an empty slice
+    std::fill_n(part, int64_t{batch_.rows} * w.n, 0.0f);
+    return;
+  }
   const size_t per_worker = product_floats();
   Scratch s = scratch();
   float* worker_scratch = s.take<float>(static_cast<size_t>(workers()) * per_worker);

@@ -209,14 +209,15 @@ struct CpuOps::ExpertPass {
 void CpuOps::experts(Stage, const ExpertWeights& w, const Act* x_act, const int32_t* idx, const float* weight,
                      float* part) {
   const bool has_shared = w.shared_gate.spec.n > 0;
+  const int32_t experts = w.width > 0 ? w.experts : 0;  // an empty slice of them adds nothing
   const Matrix& any_down = w.experts > 0 ? w.down[0] : w.shared_down;
   const int32_t hidden = any_down.spec.n, slices = any_down.spec.slices;
   CHECK(!has_shared || (w.shared_down.spec.slices == slices && w.shared_down.spec.n == hidden));
-  const int32_t width = std::max(w.experts > 0 ? w.width : 0, has_shared ? w.shared_gate.spec.n : 0);
+  const int32_t width = std::max(experts > 0 ? w.width : 0, has_shared ? w.shared_gate.spec.n : 0);
   const auto is_exl3 = [](const Matrix& m) { return m.spec.format == MatrixFormat::kExl3; };
   bool any_exl3 = has_shared && (is_exl3(w.shared_gate) || is_exl3(w.shared_up));
-  for (int32_t e = 0; e < w.experts; ++e) any_exl3 |= is_exl3(w.gate[e]) || is_exl3(w.up[e]);
-  const bool share_input = w.shared_suh && w.experts > 0 && is_exl3(w.gate[0]);
+  for (int32_t e = 0; e < experts; ++e) any_exl3 |= is_exl3(w.gate[e]) || is_exl3(w.up[e]);
+  const bool share_input = w.shared_suh && experts > 0 && is_exl3(w.gate[0]);
 
   const size_t h_floats = static_cast<size_t>(hidden), w_floats = static_cast<size_t>(width);
   const size_t pair_floats = (any_exl3 ? 2 * h_floats : 0) + 3 * w_floats;
@@ -247,7 +248,7 @@ void CpuOps::experts(Stage, const ExpertWeights& w, const Act* x_act, const int3
     for (int32_t e = 0; e < w.experts; ++e) {
       const int32_t count = fill[e];
       fill[e] = at;
-      if (count > 0) {
+      if (count > 0 && experts > 0) {
         Job j{view(w.gate[e]),  view(w.up[e]), view(w.down[e]), &w.down[e], pair_row + at,
               pair_weight + at, count,         w.width,         0,          true};
         if (j.gate.format == MatrixFormat::kExl3) j.one_input = same_suh(j.gate, j.up);

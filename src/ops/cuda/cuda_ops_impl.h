@@ -72,7 +72,10 @@ class CudaOps final : public Ops {
   void router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, float* weight) override;
   void experts(Stage, const ExpertWeights& w, const Act* x, const int32_t* idx, const float* weight,
                float* part) override;
-  void exchange_begin(Stage, float*, int32_t) override {}  // one rank: the part is the sum
+  size_t exchange_bytes(int, int32_t, int32_t) const override { return 0; }  // one rank only
+  void set_exchange(std::byte*, size_t) override {}
+  void connect(Communicator*) override {}
+  void exchange_begin(Stage, float*, int32_t) override {}
   void exchange_end(Stage, float*, int32_t) override {}
   void head_input(Stage, const Act* streams, std::span<const int32_t> rows, int32_t hidden, const float* norm,
                   float eps, Act* h) override;

@@ -1,0 +1,57 @@
+// GroupSampler: draws the next tokens of a round from logits that lie in shards on 1, 2 or 4 ranks.
+//
+// Every rank calls draw() with its own shard of the same rows and gets the same ids: maxima travel first,
+// then the candidates of each shard (decode/sampler.h), all as integers and floats that are compared, never
+// summed. A digest of what each rank believes travels with the maxima, so ranks that drifted apart are
+// noticed in the round where it happens. Engine thread; allocates nothing after construction.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "comm/communicator.h"
+#include "decode/sampler.h"
+
+namespace firesteel {
+
+/// What must be equal on all ranks after a forward; any hash will do.
+struct RoundDigest {
+  uint64_t state = 0;    // of scheduler, pages and slots
+  uint64_t streams = 0;  // of the residual streams
+};
+
+/// A row to draw from.
+struct SampleRow {
+  std::span<const float> logits;  // this rank's part of the vocabulary
+  SampleKey key;
+};
+
+class GroupSampler {
+ public:
+  /// This rank has ids [first_id, first_id + width) of `vocab`; `widest` is the largest width of any rank.
+  GroupSampler(int32_t vocab, int32_t ranks, int32_t first_id, int32_t widest, int32_t max_rows);
+
+  /// ids[i] is the token drawn for rows[i], kNoToken where every logit is masked. `comm` is null where there is one
+  /// rank. kInternal: the ranks' digests differ (the communicator is broken by it); else the communicator's error.
+  Status draw(Communicator* comm, const RoundDigest& digest, std::span<const SampleRow> rows,
+              std::span<int32_t> ids);
+
+ private:
+  Status gather_maxima(Communicator& comm, const RoundDigest& digest, std::span<const SampleRow> rows);
+  size_t row_bytes(const SampleRow& row, int32_t stage) const;
+  size_t pack(const SampleRow& row, float global_max, int32_t stage, std::byte* to);
+  Status unpack(Communicator& comm, const SampleRow& row, float global_max, int32_t stage, size_t message, size_t at,
+                int32_t* id);
+  Status gather(Communicator& comm, size_t bytes);
+  Status more(Communicator& comm, const SampleRow& row, float global_max, int32_t* id);
+
+  const int32_t ranks_, first_id_, widest_;
+  SamplerScratch scratch_;
+  std::vector<float> maxima_;              // [rows]
+  std::vector<std::byte> mine_, all_;      // a message, and the messages of all ranks
+};
+
+}  // namespace firesteel

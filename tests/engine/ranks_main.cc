@@ -1,0 +1,57 @@
+// engine_ranks --model NAME [--first I] [--requests N]: the fixed requests give the same ids on 2 and 4
+// ranks, linked by threads, shared memory and TCP, beside 7 others and alone, as on one rank.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "rank_runs.h"
+#include "request_set.h"
+
+namespace firesteel {
+namespace {
+
+int run(const std::string& name, int32_t first, int32_t count) {
+  std::vector<RankModel> whole = load_rank_models(name, 1);
+  if (whole.empty()) return 1;
+  const std::vector<GenerationRequest> requests = request_set(whole[0].model->config().vocab, first, count);
+  const std::vector<Ids> reference = serve(*whole[0].model, requests, kCompany);
+  bool ok = true;
+  for (const int ranks : {2, 4}) {
+    std::vector<RankModel> parts = load_rank_models(name, ranks);
+    if (parts.empty()) return 1;
+    for (const TestLink link : {TestLink::kThreads, TestLink::kShm, TestLink::kTcp})
+      for (const int32_t streams : {kCompany, 1}) {
+        const auto start = std::chrono::steady_clock::now();
+        const std::vector<Ids> got = serve_on_ranks(parts, connect_ranks(ranks, link), requests, streams);
+        int equal = 0;
+        for (size_t i = 0; i < got.size(); ++i) equal += !got[i].empty() && got[i] == reference[i];
+        const double seconds =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        std::printf("[issue 3, done 1] %s, %d ranks, %s, %s: %d of %d replies equal (%.1f s)\n", name.c_str(),
+                    ranks, link_name(link), streams == 1 ? "alone" : "beside 7 others", equal, count,
+                    seconds);
+        std::fflush(stdout);
+        ok = ok && equal == count;
+      }
+  }
+  return ok ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace firesteel
+
+int main(int argc, char** argv) {
+  std::string model = "tiny";
+  int first = 0, requests = 320;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (std::strcmp(argv[i], "--model") == 0) model = argv[i + 1];
+    if (std::strcmp(argv[i], "--requests") == 0) requests = std::atoi(argv[i + 1]);
+    if (std::strcmp(argv[i], "--first") == 0) first = std::atoi(argv[i + 1]);
+  }
+  if (first < 0 || requests < 1) {
+    std::fprintf(stderr, "usage: engine_ranks [--model NAME] [--first I] [--requests N]\n");
+    return 2;
+  }
+  return firesteel::run(model, first, requests);
+}
