@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 
+#include "app/bench.h"
 #include "app/commands.h"
 #include "base/log.h"
 
@@ -79,6 +80,8 @@ int run(int argc, char** argv) {
   logits_app->add_option("--split", logits.split, "chunk lengths: 21,22,1; the rest in one chunk");
   logits_app->add_flag("--layers", logits.layers, "layer outputs and choices too");
 
+  BenchCommands bench(app);
+
   auto* version_app = app.add_subcommand("version", "version and build");
 
   try {
@@ -94,6 +97,7 @@ int run(int argc, char** argv) {
   if (*generate_app) return run_generate(generate);
   if (*info_app) return run_info(info);
   if (*logits_app) return run_logits(logits);
+  if (bench.chosen()) return bench.run(argc, argv);
   if (*version_app) return run_version();
   return 2;
 }

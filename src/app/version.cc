@@ -1,16 +1,23 @@
+#include "app/version.h"
+
 #include <cstdio>
 
 #include "app/commands.h"
 
 namespace firesteel {
 
-int run_version() {
+const char* program_version() { return FIRESTEEL_VERSION; }
+const char* program_commit() { return FIRESTEEL_COMMIT; }
+const char* program_architecture() {
 #if defined(__aarch64__)
-  const char* machine = "aarch64";
+  return "aarch64";
 #else
-  const char* machine = "x86-64";
+  return "x86-64";
 #endif
-  std::printf("firesteel %s (%s, %s)\n", FIRESTEEL_VERSION, FIRESTEEL_COMMIT, machine);
+}
+
+int run_version() {
+  std::printf("firesteel %s (%s, %s)\n", program_version(), program_commit(), program_architecture());
   return 0;
 }
 

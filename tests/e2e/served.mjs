@@ -40,6 +40,27 @@ async function ready(url, child) {
   }
 }
 
+/// /metrics as a map from series to value.
+export async function metrics(url) {
+  const reply = await fetch(`${url}/metrics`);
+  if (reply.status !== 200) throw new Error(`/metrics: ${reply.status}`);
+  const lines = (await reply.text()).split('\n').filter((line) => line && !line.startsWith('#'));
+  return new Map(lines.map((line) => {
+    const blank = line.lastIndexOf(' ');
+    return [line.slice(0, blank), Number(line.slice(blank + 1))];
+  }));
+}
+
+/// Waits until the engine has nothing to do.
+export async function atRest(url) {
+  for (let i = 0; i < 600; ++i) {
+    const m = await metrics(url);
+    if (m.get('firesteel_requests_running') === 0 && m.get('firesteel_requests_waiting') === 0) return;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  throw new Error('the engine never came to rest');
+}
+
 /// Runs named checks one after the other and exits 1 if any failed.
 export async function run(checks) {
   let failed = 0;
