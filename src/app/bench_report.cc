@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <thread>
@@ -22,22 +23,41 @@ size_t width_of(const std::string& s) {  // characters, not bytes
       s.begin(), s.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-std::string line_value(const char* path, const std::string& key) {
+/// The value of "KEY : VALUE" or "KEY=VALUE" in a file of such lines.
+std::string line_value(const char* path, const std::string& key, char separator) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
-    const size_t colon = line.find(':');
-    if (colon == std::string::npos || !line.starts_with(key)) continue;
-    const size_t first = line.find_first_not_of(" \t", colon + 1);
-    return first == std::string::npos ? "" : line.substr(first);
+    const size_t at = line.find(separator);
+    if (at == std::string::npos || !line.starts_with(key)) continue;
+    const size_t first = line.find_first_not_of(" \t\"", at + 1);
+    if (first == std::string::npos) return "";
+    return line.substr(first, line.find_last_not_of(" \t\"") + 1 - first);
   }
   return "";
 }
 
-Json without_nan(const Json& value) {
-  if (value.is_number_float() && !std::isfinite(value.get<double>())) return nullptr;
+/// "Debian GNU/Linux 12 (bookworm), Linux 6.1": the kernel by its series.
+std::string describe_system() {
+  std::string out = line_value("/etc/os-release", "PRETTY_NAME", '=');
+  utsname kernel{};
+  if (::uname(&kernel) != 0) return out;
+  const std::string release = kernel.release;
+  const size_t series = release.find('.', release.find('.') + 1);
+  return out + (out.empty() ? "" : ", ") + kernel.sysname + " " + release.substr(0, series);
+}
+
+/// Unknown numbers as null, the others with six digits: more is noise.
+Json tidy(const Json& value) {
+  if (value.is_number_float()) {
+    const double number = value.get<double>();
+    if (!std::isfinite(number)) return nullptr;
+    char text[32];
+    std::snprintf(text, sizeof text, "%.6g", number);
+    return std::strtod(text, nullptr);
+  }
   if (!value.is_structured()) return value;
   Json out = value;
-  for (auto& item : out) item = without_nan(item);
+  for (auto& item : out) item = tidy(item);
   return out;
 }
 
@@ -71,14 +91,13 @@ std::string number_text(double value, int decimals) {
 
 Json describe_machine() {
   Json out;
-  std::string cpu = line_value("/proc/cpuinfo", "model name");
-  if (cpu.empty()) cpu = line_value("/proc/cpuinfo", "CPU part");  // Arm
+  std::string cpu = line_value("/proc/cpuinfo", "model name", ':');
+  if (cpu.empty()) cpu = line_value("/proc/cpuinfo", "CPU part", ':');  // Arm
   out["cpu"] = cpu.empty() ? "unknown" : cpu;
   out["threads"] = std::thread::hardware_concurrency();
-  const std::string memory = line_value("/proc/meminfo", "MemTotal");
+  const std::string memory = line_value("/proc/meminfo", "MemTotal", ':');
   out["memory_gib"] = std::round(std::atof(memory.c_str()) / (1 << 20) * 10) / 10;
-  utsname system{};
-  if (::uname(&system) == 0) out["system"] = std::string(system.sysname) + " " + system.release;
+  out["system"] = describe_system();
   out["architecture"] = program_architecture();
   return out;
 }
@@ -98,7 +117,7 @@ Status write_bench_json(const std::string& file, const std::string& what, const 
   std::strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%SZ", &utc);
   out["taken"] = day;
   out["command"] = command;
-  for (const auto& [key, value] : figures.items()) out[key] = without_nan(value);
+  for (const auto& [key, value] : figures.items()) out[key] = tidy(value);
   const JsonStyle style{.key_separator = ": ", .indent = 2};
   std::ofstream to(file, std::ios::binary);
   to << dump_json(out, style) << "\n";

@@ -24,11 +24,12 @@ class TextTable {
 /// "12.3"; "-" for what is not known (NaN).
 std::string number_text(double value, int decimals);
 
-/// Processor, cores, memory and kernel of this machine.
+/// Processor, cores, memory and system of this machine.
 nlohmann::ordered_json describe_machine();
 
 /// Writes {"what", "machine", "version", "commit", "taken", "command", …figures} to `file`, unless that is
-/// "". `figures` is an object; numbers in it that are not known (NaN) become null.
+/// "". `figures` is an object; numbers in it that are not known (NaN) become null,
+/// the others have six digits.
 Status write_bench_json(const std::string& file, const std::string& what, const std::string& command,
                         const nlohmann::ordered_json& figures);
 

@@ -92,7 +92,9 @@ TEST(BenchReport, TablesAlignByCharacters) {
 
 TEST(BenchReport, TheFileSaysUnderWhichConditions) {
   const auto path = std::filesystem::temp_directory_path() / ("bench_report_" + std::to_string(::getpid()));
-  ASSERT_TRUE(write_bench_json(path, "A test", "firesteel bench x", {{"rate", NAN}, {"n", 3}}).ok());
+  ASSERT_TRUE(
+      write_bench_json(path, "A test", "firesteel bench x", {{"rate", NAN}, {"n", 3}, {"x", {1.23456789}}})
+          .ok());
   std::ifstream in(path);
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   std::filesystem::remove(path);
@@ -101,6 +103,8 @@ TEST(BenchReport, TheFileSaysUnderWhichConditions) {
   EXPECT_EQ(json["command"], "firesteel bench x");
   EXPECT_TRUE(json["rate"].is_null());
   EXPECT_EQ(json["n"], 3);
+  EXPECT_EQ(json["x"][0], 1.23457);
+  EXPECT_NE(json["machine"]["system"].get<std::string>().find("Linux"), std::string::npos);
   EXPECT_GT(json["machine"]["threads"], 0);
   EXPECT_GT(json["machine"]["memory_gib"], 0);
   for (const char* key : {"version", "commit", "taken"})
