@@ -1,0 +1,48 @@
+// Builds the tables of a grammar's states (grammar/tables.h). One compilation, one thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "grammar/tables.h"
+#include "grammar/trie_walk.h"
+
+namespace firesteel::grammar {
+
+class TableBuilder {
+ public:
+  TableBuilder(const Grammar& grammar, const Vocabulary& vocabulary);
+  /// Null when walking the trie from the state is cheap.
+  std::shared_ptr<const StateTable> build(uint32_t state);
+
+ private:
+  /// Tokens found by a walk, in the order of the trie.
+  struct Found {
+    std::vector<StateTable::Need> tokens;
+    std::vector<StateTable::Exit> exits;
+    size_t visited = 0;
+  };
+  bool certainly_cheap(uint32_t state) const;
+  bool describe(uint32_t state, std::string* key) const;
+  void walk_alone(uint32_t state, Found* found);
+  void walk_with_calls(uint32_t state, Found* found);
+  std::shared_ptr<StateTable> difference(uint32_t state, uint32_t base_state,
+                                         const std::shared_ptr<const StateTable>& base);
+  bool alike(uint32_t a, uint32_t b) const;
+  std::shared_ptr<StateTable> pack(Found found, bool counted) const;
+
+  const Grammar& grammar_;
+  const Vocabulary& vocabulary_;
+  Stacks stacks_;
+  std::vector<Config> configs_;
+  TrieWalk walk_;
+  // States of the current rule that got a whole mask: others may differ from one of them only a little.
+  struct Reference {
+    uint32_t state;
+    std::shared_ptr<const StateTable> table;
+  };
+  std::vector<Reference> references_;
+};
+
+}  // namespace firesteel::grammar
