@@ -17,8 +17,16 @@ struct ModelOptions {
   int threads = 0;              // CPU backend; 0 = one per hardware thread
 };
 
+/// How many processes share the model, and which one this is.
+struct RankOptions {
+  int ranks = 1;       // 1, 2 or 4
+  int rank = -1;       // -1: rank 0, which starts the others on this machine
+  std::string leader;  // HOST[:PORT] of rank 0; on rank 0: where it listens
+};
+
 struct ServeOptions {
   ModelOptions model;
+  RankOptions ranks;
   std::string host = "127.0.0.1";
   int port = 8888;  // 0: any free port
   int streams = 8;  // requests in one batch
@@ -30,6 +38,7 @@ int run_serve(const ServeOptions& options);
 
 struct GenerateOptions {
   ModelOptions model;
+  RankOptions ranks;
   std::string prompt, prompt_ids, messages_file;
   int max_tokens = 512;
   double temperature = -1, top_p = -1, min_p = 0;  // negative: the checkpoint's default
@@ -41,6 +50,7 @@ int run_generate(const GenerateOptions& options);
 
 struct InfoOptions {
   ModelOptions model;
+  int ranks = 1;
   int streams = 8;
   std::string context = "auto";
   double assume_free_gib = 0;  // 0: this machine's

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/model_text.h"
-#include "app/open_model.h"
+#include "app/ranks.h"
 #include "base/json.h"
 #include "engine/model_engine.h"
 #include "text/messages.h"
@@ -116,11 +116,12 @@ Status generate(const GenerateOptions& options) {
                      std::to_string(options.max_tokens) + " exceed the model's " +
                      std::to_string(config.max_positions) + " positions: lower --max-tokens"};
   open_request.window = static_cast<int32_t>(window);
-  ASSIGN_OR_RETURN(OpenModel open, open_model(options.model, open_request));
   EngineConfig engine_config;
   engine_config.max_streams = 1;
-  engine_config.window = open.plan.window;
-  ASSIGN_OR_RETURN(const auto engine, ModelEngine::create(*open.model, engine_config));
+  ASSIGN_OR_RETURN(const LedModel led,
+                   open_led_model(options.model, options.ranks, open_request, &engine_config));
+  ASSIGN_OR_RETURN(const auto engine,
+                   ModelEngine::create(*led.open.model, engine_config, nullptr, led.group.get()));
 
   std::mutex mutex;
   std::condition_variable changed;

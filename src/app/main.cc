@@ -17,6 +17,12 @@ void add_model_options(CLI::App* app, ModelOptions* o) {
       ->capture_default_str();
 }
 
+CLI::Option* add_ranks_option(CLI::App* app, int* ranks) {
+  return app->add_option("--ranks", *ranks, "processes that share the model")
+      ->check(CLI::IsMember({1, 2, 4}))
+      ->capture_default_str();
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Firesteel serves glm5_next models (GLM-5.3-Flash) from one native program."};
   app.name("firesteel");
@@ -31,6 +37,13 @@ int run(int argc, char** argv) {
   serve_app->add_option("--port", serve.port, "port, 0 = any free one")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
+  add_ranks_option(serve_app, &serve.ranks.ranks);
+  serve_app
+      ->add_option("--rank", serve.ranks.rank,
+                   "which of them this is; without it, rank 0 starts the others here")
+      ->check(CLI::Range(0, 3));
+  serve_app->add_option("--leader", serve.ranks.leader, "address of rank 0 for the other ranks, port 29551")
+      ->type_name("HOST[:PORT]");
   serve_app->add_option("--streams", serve.streams, "requests computed together")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
@@ -59,11 +72,13 @@ int run(int argc, char** argv) {
   generate_app->add_option("--min-p", generate.min_p, "least probability relative to the best")
       ->check(CLI::Range(0.0, 1.0));
   generate_app->add_option("--seed", generate.seed, "64-bit seed; default: from the prompt");
+  add_ranks_option(generate_app, &generate.ranks.ranks);
   generate_app->add_flag("--json", generate.json, "one JSON object: ids, text, finish_reason, …");
 
   InfoOptions info;
   auto* info_app = app.add_subcommand("info", "what a checkpoint is, what it needs, what window fits");
   add_model_options(info_app, &info.model);
+  add_ranks_option(info_app, &info.ranks);
   info_app->add_option("--streams", info.streams, "requests computed together")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

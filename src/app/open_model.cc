@@ -41,7 +41,7 @@ Result<std::unique_ptr<Ops>> make_ops(const ModelOptions& options) { return make
 Result<PlannedModel> plan_model(const std::string& dir, const Ops& ops, const OpenRequest& request,
                                 uint64_t usable) {
   PlannedModel out;
-  ASSIGN_OR_RETURN(out.files, open_model_files(dir));
+  ASSIGN_OR_RETURN(out.files, open_model_files(dir, request.placement));
   const MemoryNeeds needs =
       measure_memory(out.files.weights, out.files.config, ops, request.max_rows, request.max_logit_rows);
   PlanRequest ask;
@@ -52,20 +52,25 @@ Result<PlannedModel> plan_model(const std::string& dir, const Ops& ops, const Op
   return out;
 }
 
-Result<OpenModel> open_model(const ModelOptions& options, const OpenRequest& request) {
-  OpenModel out;
-  ASSIGN_OR_RETURN(out.ops, make_ops(options));
-  ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(options.dir, *out.ops, request, usable_memory()));
+Status load_planned(const PlannedModel& planned, const OpenRequest& request, int32_t pages, OpenModel& out) {
   out.config = planned.files.config;
   out.plan = planned.plan;
   ModelLimits limits;
   limits.max_rows = request.max_rows;
   limits.max_logit_rows = request.max_logit_rows;
-  limits.pages = out.plan.pages;
+  limits.pages = pages;
   limits.slots = out.plan.slots;
   ProgressLine line;
   ASSIGN_OR_RETURN(out.model, load_model(planned.files, *out.ops, limits,
                                          [&](uint64_t done, uint64_t total) { line(done, total); }));
+  return {};
+}
+
+Result<OpenModel> open_model(const ModelOptions& options, const OpenRequest& request) {
+  OpenModel out;
+  ASSIGN_OR_RETURN(out.ops, make_ops(options));
+  ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(options.dir, *out.ops, request, usable_memory()));
+  RETURN_IF_ERROR(load_planned(planned, request, planned.plan.pages, out));
   return out;
 }
 

@@ -19,6 +19,7 @@ struct OpenRequest {
   int32_t window = 0;  // tokens one request may span; 0: the largest that fits
   int32_t max_rows = 512;
   int32_t max_logit_rows = 64;
+  Placement placement;  // which part of the model
 };
 
 /// A loaded model with what it runs on. Members are destroyed in reverse order: the model before its ops.
@@ -39,7 +40,12 @@ struct PlannedModel {
 Result<PlannedModel> plan_model(const std::string& dir, const Ops& ops, const OpenRequest& request,
                                 uint64_t usable);
 
-/// kOutOfMemory before anything is loaded when the plan does not fit.
+/// Reads the weights of a plan and takes its memory, with `pages` of the planned pages; `out.ops` is there
+/// already.
+Status load_planned(const PlannedModel& planned, const OpenRequest& request, int32_t pages, OpenModel& out);
+
+/// All steps for a model that is not shared. kOutOfMemory before anything is loaded when the plan does not
+/// fit.
 Result<OpenModel> open_model(const ModelOptions& options, const OpenRequest& request);
 
 }  // namespace firesteel

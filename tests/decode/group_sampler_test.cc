@@ -1,0 +1,124 @@
+// Ranks that hold parts of the vocabulary draw the tokens that one rank with all of it draws.
+#include "decode/group_sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <thread>
+
+#include "comm/rendezvous.h"
+
+namespace firesteel {
+namespace {
+
+struct Rows {
+  std::vector<std::vector<float>> logits;
+  std::vector<SampleKey> keys;
+};
+
+Rows random_rows(std::mt19937_64& rng, int32_t vocab, int32_t count) {
+  Rows rows;
+  std::normal_distribution<float> normal(0.0f, 1.0f);
+  for (int32_t i = 0; i < count; ++i) {
+    const float sharp = std::ldexp(1.0f, static_cast<int>(rng() % 7) - 2);
+    std::vector<float> row(static_cast<size_t>(vocab));
+    for (float& x : row) x = rng() % 50 == 0 ? -INFINITY : std::round(normal(rng) * sharp * 8) / 8;  // ties
+    if (rng() % 16 == 0) std::fill(row.begin(), row.end(), -INFINITY);
+    SampleKey key;
+    key.params.temperature = rng() % 4 == 0 ? 0.0 : 0.3 + static_cast<double>(rng() % 20) / 10;
+    if (rng() % 3 == 0) key.params.top_k = 1 + static_cast<int32_t>(rng() % 300);
+    if (rng() % 2 == 0) key.params.top_p = 0.5 + static_cast<double>(rng() % 500) / 1000;
+    if (rng() % 4 == 0) key.params.min_p = 0.02;
+    key.seed = rng();
+    key.position = static_cast<int64_t>(rng() % 100'000);
+    rows.logits.push_back(std::move(row));
+    rows.keys.push_back(key);
+  }
+  return rows;
+}
+
+/// Ends of the parts: even, or as uneven as four ranks with few blocks have them (empty ones too).
+std::vector<int32_t> cuts(int32_t vocab, int ranks, bool uneven) {
+  std::vector<int32_t> out{0};
+  for (int r = 1; r < ranks; ++r)
+    out.push_back(uneven ? (r == ranks - 1 ? vocab / 3 : 0) : vocab * r / ranks);
+  out.push_back(vocab);
+  return out;
+}
+
+class GroupSamplers : public ::testing::TestWithParam<std::tuple<int, bool, int32_t>> {};
+
+TEST_P(GroupSamplers, DrawWhatOneRankDraws) {
+  const auto [ranks, uneven, vocab] = GetParam();
+  const std::vector<int32_t> at = cuts(vocab, ranks, uneven);
+  int32_t widest = 0;
+  for (int r = 0; r < ranks; ++r)
+    widest = std::max(widest, at[static_cast<size_t>(r) + 1] - at[static_cast<size_t>(r)]);
+  constexpr int32_t kRows = 8, kRounds = 40;
+  auto comms = make_local_group(ranks);
+  std::vector<GroupSampler> samplers;
+  for (int r = 0; r < ranks; ++r)
+    samplers.emplace_back(vocab, ranks, at[static_cast<size_t>(r)], widest, kRows);
+  std::mt19937_64 rng(static_cast<uint64_t>(vocab * 10 + ranks));
+  int drawn = 0;
+  SamplerScratch scratch(vocab);
+  for (int round = 0; round < kRounds; ++round) {
+    const int32_t count = static_cast<int32_t>(rng() % (kRows + 1));
+    const Rows rows = random_rows(rng, vocab, count);
+    std::vector<std::vector<int32_t>> ids(static_cast<size_t>(ranks),
+                                          std::vector<int32_t>(static_cast<size_t>(count)));
+    std::vector<std::thread> threads;
+    for (size_t r = 0; r < static_cast<size_t>(ranks); ++r)
+      threads.emplace_back([&, r] {
+        std::vector<SampleRow> mine;
+        for (size_t i = 0; i < rows.keys.size(); ++i)
+          mine.push_back({std::span(rows.logits[i])
+                              .subspan(static_cast<size_t>(at[r]), static_cast<size_t>(at[r + 1] - at[r])),
+                          rows.keys[i]});
+        const Status status = samplers[r].draw(comms[r].get(), {7, 9}, mine, ids[r]);
+        EXPECT_TRUE(status.ok()) << status.error().message;
+      });
+    for (auto& t : threads) t.join();
+    for (size_t i = 0; i < rows.keys.size(); ++i) {
+      const int32_t whole = sample_token(rows.logits[i], rows.keys[i].params, rows.keys[i].seed,
+                                         rows.keys[i].position, scratch);
+      for (int r = 0; r < ranks; ++r)
+        EXPECT_EQ(ids[static_cast<size_t>(r)][i], whole) << "row " << i << " rank " << r;
+      drawn += whole >= 0;
+    }
+  }
+  EXPECT_GT(drawn, kRounds);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GroupSamplers,
+                         ::testing::Combine(::testing::Values(2, 4), ::testing::Values(false, true),
+                                            ::testing::Values(640, 20'000)));
+
+TEST(GroupSampler, DriftedRanksAreNoticedByAll) {
+  for (const RoundDigest other : {RoundDigest{2, 1}, RoundDigest{1, 2}}) {
+    auto comms = make_local_group(2, {std::chrono::milliseconds(500)});
+    GroupSampler a(64, 2, 0, 32, 1), b(64, 2, 32, 32, 1);
+    Status status_b;
+    std::thread peer([&] { status_b = b.draw(comms[1].get(), other, {}, {}); });
+    const Status status_a = a.draw(comms[0].get(), {1, 1}, {}, {});
+    peer.join();
+    ASSERT_FALSE(status_a.ok());
+    ASSERT_FALSE(status_b.ok());
+    EXPECT_NE(status_a.error().message.find(other.state == 2 ? "states" : "activations"), std::string::npos);
+    EXPECT_TRUE(comms[0]->broken());
+  }
+}
+
+TEST(GroupSampler, ALostRankIsAnError) {
+  auto comms = make_local_group(2, {std::chrono::milliseconds(100)});
+  comms[1].reset();
+  GroupSampler a(64, 2, 0, 32, 1);
+  const Status status = a.draw(comms[0].get(), {}, {}, {});
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace firesteel
