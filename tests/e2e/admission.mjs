@@ -1,7 +1,7 @@
 // A full engine and priorities, over real HTTP with streams against the bundled model.
 //   node admission.mjs PROGRAM MODEL_DIR
 import assert from 'node:assert/strict';
-import { atRest, metrics, run, serve } from './served.mjs';
+import { engineHas, run, serve } from './served.mjs';
 
 const [program, modelDir] = process.argv.slice(2);
 const server = await serve(program, ['--model', modelDir, '--device', 'cpu', '--streams', '1']);
@@ -36,7 +36,6 @@ async function read(reply, seen = () => {}) {
   return text;
 }
 
-const idle = () => atRest(server.url);
 
 const checks = {
   async 'what does not fit is refused before its stream opens'() {
@@ -55,20 +54,17 @@ const checks = {
       assert.equal(reply.status, 200);
       assert.equal(reply.headers.get('content-type'), 'text/event-stream');
     }
-    const full = await metrics(server.url);
-    assert.equal(full.get('firesteel_requests_running'), 1);
-    assert.equal(full.get('firesteel_requests_waiting'), kPlaces - 1);
+    const full = await engineHas(server.url, 1, kPlaces - 1);
     assert.equal(full.get('firesteel_refused_total{code="server_busy"}'), 5);
     assert.equal(full.get('firesteel_requests_total{key="",status="429"}'), 5);
     asked.forEach((a) => a.stop.abort());
-    await idle();
-    const after = await metrics(server.url);
+    const after = await engineHas(server.url, 0, 0);
     assert.equal(after.get('firesteel_request_success_total{finished_reason="abort"}'), kPlaces);
     assert.equal(after.get('firesteel_client_disconnections_total'), kPlaces);
     assert.equal((await ask('Hello', 3).sent).status, 200);
   },
   async 'background requests give way and lose nothing'() {
-    await idle();
+    await engineHas(server.url, 0, 0);
     const question = 'Write the numbers from 1 to 50.';
     const alone = await read(await ask(question, 200).sent);
     const order = [];

@@ -5,7 +5,7 @@ import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { atRest, metrics, run, serve } from './served.mjs';
+import { engineHas, run, serve } from './served.mjs';
 
 const [program, modelDir] = process.argv.slice(2);
 const folder = mkdtempSync(join(tmpdir(), 'firesteel-bench-'));
@@ -55,8 +55,7 @@ const checks = {
     assert.ok(Math.abs(json.prefill[0].prompt_tokens - 400) < 80, JSON.stringify(json.prefill));
 
     // The server counted the same: a warm-up of 32 tokens, six replies, two probes and one long prompt.
-    await atRest(server.url);
-    const m = await metrics(server.url);
+    const m = await engineHas(server.url, 0, 0);
     const model = json.model;
     const of = (name) => m.get(`vllm:${name}{model_name="${model}"}`);
     const ends = (reason) => m.get(`vllm:request_success_total{model_name="${model}",finished_reason="${reason}"}`);

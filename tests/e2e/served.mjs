@@ -51,14 +51,15 @@ export async function metrics(url) {
   }));
 }
 
-/// Waits until the engine has nothing to do.
-export async function atRest(url) {
+/// Waits until so many requests run and wait, as the engine says after a round; gives the metrics then.
+export async function engineHas(url, running, waiting) {
   for (let i = 0; i < 600; ++i) {
     const m = await metrics(url);
-    if (m.get('firesteel_requests_running') === 0 && m.get('firesteel_requests_waiting') === 0) return;
+    const has = [m.get('firesteel_requests_running'), m.get('firesteel_requests_waiting')];
+    if (has[0] === running && has[1] === waiting) return m;
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
-  throw new Error('the engine never came to rest');
+  throw new Error(`the engine never had ${running} running and ${waiting} waiting requests`);
 }
 
 /// Runs named checks one after the other and exits 1 if any failed.
