@@ -134,13 +134,72 @@ void lower_json_char(Nfa* nfa, uint32_t from, uint32_t to) {
   for (uint32_t v = 12; v < 16; ++v) hex_digit(nfa, low2, v, two);
 }
 
-void Lowering::repeat(const ExprPool::Node& node, uint32_t from, uint32_t to) {
+/// Adds the characters that a text of the expression can begin with; true when it may be empty.
+bool Lowering::add_first(ExprId id, CharSet* first) const {
+  const auto& node = pool_.node(id);
+  if (!nfa_->budget()->spend()) return false;
+  switch (node.kind) {
+    case ExprKind::kChars:
+      first->add(pool_.set(node));
+      return false;
+    case ExprKind::kText: {
+      size_t at = 0;
+      const std::string& text = pool_.text(node);
+      const int32_t c = text.empty() ? -1 : read_utf8(text, &at);
+      if (c >= 0) first->add(static_cast<uint32_t>(c), static_cast<uint32_t>(c));
+      return text.empty();
+    }
+    case ExprKind::kSeq:
+      return std::all_of(node.children.begin(), node.children.end(),
+                         [&](ExprId child) { return add_first(child, first); });
+    case ExprKind::kAlt: {
+      bool empty = false;
+      for (ExprId child : node.children) empty |= add_first(child, first);
+      return empty;
+    }
+    case ExprKind::kRepeat:
+      return add_first(node.children[0], first) || node.min == 0;
+    case ExprKind::kEmpty:
+      return true;
+    case ExprKind::kNever:
+    case ExprKind::kAnchor:
+      return false;
+    default:
+      first->add(0, kMaxCodePoint);
+      return false;
+  }
+}
+
+void Lowering::sequence(const ExprPool::Node& node, uint32_t from, uint32_t to, const CharSet& follow) {
+  if (node.children.empty()) nfa_->empty(from, to);
+  for (size_t i = 0; i < node.children.size(); ++i) {
+    const uint32_t next = i + 1 == node.children.size() ? to : nfa_->new_state();
+    CharSet after;
+    if (pool_.node(node.children[i]).kind != ExprKind::kText) {
+      bool empty = true;
+      for (size_t j = i + 1; empty && j < node.children.size(); ++j)
+        empty = add_first(node.children[j], &after);
+      if (empty) after.add(follow);
+      after.normalize();
+    }
+    lower(node.children[i], from, next, after);
+    from = next;
+  }
+}
+
+void Lowering::repeat(const ExprPool::Node& node, uint32_t from, uint32_t to, const CharSet& follow) {
   constexpr uint32_t kWrittenOut = 4;  // fewer copies than this are cheaper as states
+  // Where an item may as well be what follows, every count of a counted rule is a way of its own; states are
+  // then cheaper for longer.
+  constexpr uint32_t kWrittenOutUnclear = 64;
   const ExprId child = node.children[0];
   const auto& item = pool_.node(child);
   const bool single = item.kind == ExprKind::kChars || item.kind == ExprKind::kJsonChar;
-  const uint32_t largest = node.max == kUnbounded ? node.min : node.max;
-  if (calls_ && single && largest > kWrittenOut) {
+  const uint32_t largest = node.max == kUnbounded ? std::max(node.min, 2u) : node.max;
+  CharSet own;
+  if (calls_ && single && largest > kWrittenOut && largest <= kWrittenOutUnclear) add_first(child, &own);
+  own.normalize();
+  if (calls_ && single && largest > kWrittenOut && own.intersect(follow).empty()) {
     std::string name(1, item.kind == ExprKind::kJsonChar ? 'j' : encoding_ == Encoding::kJson ? 'e' : 'u');
     if (item.kind == ExprKind::kChars) {
       for (const auto& r : pool_.set(item).ranges())
@@ -152,29 +211,34 @@ void Lowering::repeat(const ExprPool::Node& node, uint32_t from, uint32_t to) {
           builder_->counted(name, regular(pool_, child, encoding_, builder_->budget()), node.min, node.max);
     if (rule != GrammarBuilder::kNoRule) return nfa_->call(from, rule, to);
   }
+  CharSet after = follow;
+  if (!single && largest > 1) {
+    add_first(child, &after);
+    after.normalize();
+  }
   uint32_t at = from;
   for (uint32_t i = 0; i < node.min && nfa_->budget()->ok(); ++i) {
     const uint32_t next = nfa_->new_state();
-    lower(child, at, next);
+    lower(child, at, next, after);
     at = next;
   }
   if (node.max == kUnbounded) {
     const uint32_t loop = nfa_->new_state();
     nfa_->empty(at, loop);
-    lower(child, loop, loop);
+    lower(child, loop, loop, after);
     nfa_->empty(loop, to);
     return;
   }
   for (uint32_t i = node.min; i < node.max && nfa_->budget()->ok(); ++i) {
     const uint32_t next = nfa_->new_state();
     nfa_->empty(at, to);
-    lower(child, at, next);
+    lower(child, at, next, after);
     at = next;
   }
   nfa_->empty(at, to);
 }
 
-void Lowering::lower(ExprId id, uint32_t from, uint32_t to) {
+void Lowering::lower(ExprId id, uint32_t from, uint32_t to, const CharSet& follow) {
   if (!nfa_->budget()->spend()) return;
   const auto& node = pool_.node(id);
   switch (node.kind) {
@@ -201,24 +265,18 @@ void Lowering::lower(ExprId id, uint32_t from, uint32_t to) {
     case ExprKind::kJsonChar:
       return lower_json_char(nfa_, from, to);
     case ExprKind::kSeq:
-      for (size_t i = 0; i < node.children.size(); ++i) {
-        const uint32_t next = i + 1 == node.children.size() ? to : nfa_->new_state();
-        lower(node.children[i], from, next);
-        from = next;
-      }
-      if (node.children.empty()) nfa_->empty(from, to);
-      return;
+      return sequence(node, from, to, follow);
     case ExprKind::kAlt:
       for (ExprId child : node.children) {
         // Own end states: a loop at the end of one branch must not lead into another.
         const uint32_t begin = nfa_->new_state(), end = nfa_->new_state();
         nfa_->empty(from, begin);
-        lower(child, begin, end);
+        lower(child, begin, end, follow);
         nfa_->empty(end, to);
       }
       return;
     case ExprKind::kRepeat:
-      return repeat(node, from, to);
+      return repeat(node, from, to, follow);
     case ExprKind::kRule:
       if (calls_) nfa_->call(from, node.index, to);
       return;

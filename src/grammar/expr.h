@@ -82,10 +82,14 @@ class Lowering {
   Lowering(const ExprPool& pool, Encoding encoding, Nfa* nfa)
       : pool_(pool), encoding_(encoding), builder_(nullptr), nfa_(nfa), calls_(false) {}
 
-  void lower(ExprId id, uint32_t from, uint32_t to);
+  /// `follow`: characters that can come next after the expression, as far as known. It only decides how
+  /// repetitions are built.
+  void lower(ExprId id, uint32_t from, uint32_t to, const CharSet& follow = {});
 
  private:
-  void repeat(const ExprPool::Node& node, uint32_t from, uint32_t to);
+  void repeat(const ExprPool::Node& node, uint32_t from, uint32_t to, const CharSet& follow);
+  void sequence(const ExprPool::Node& node, uint32_t from, uint32_t to, const CharSet& follow);
+  bool add_first(ExprId id, CharSet* first) const;
   const ExprPool& pool_;
   Encoding encoding_;
   GrammarBuilder* builder_;

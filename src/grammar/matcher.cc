@@ -8,8 +8,9 @@ namespace firesteel::grammar {
 
 namespace {
 
-/// Configuration steps for one mask: about a millisecond or ten on a slow core.
-constexpr int64_t kMaxMaskSteps = 2'000'000;
+/// Configuration steps for one mask: some tens of milliseconds on a slow core. Grammars of everyday take
+/// thousands.
+constexpr int64_t kMaxMaskSteps = 10'000'000;
 
 void set_bit(std::span<uint32_t> mask, int32_t id) {
   mask[static_cast<size_t>(id) >> 5] |= 1u << (static_cast<uint32_t>(id) & 31);
@@ -185,7 +186,7 @@ void Matcher::fill_exits(const StateTable& table, const Config& config, std::spa
       const uint64_t count = static_cast<uint64_t>(config.count) + exit.count;
       if (count < rule.min || count > rule.max) continue;
     }
-    walk_.run(exit.node + 1, vocabulary.skip(exit.node), vocabulary.depth(exit.node), 0, bytes, steps,
+    walk_.run(exit.node, vocabulary.skip(exit.node), vocabulary.depth(exit.node) - 1, 0, bytes, steps,
               [&](uint32_t node, bool) {
                 for (int32_t id : vocabulary.tokens_at(node)) {
                   set_bit(mask, id);

@@ -25,19 +25,19 @@ void up_to_digits(Nfa* nfa, uint32_t from, size_t most, uint32_t to) {
   }
 }
 
-void whole_part(Nfa* nfa, uint32_t from, uint32_t to) {
+void whole_part(Nfa* nfa, uint32_t from, uint32_t to, size_t most = kMaxWhole) {
   digit(nfa, from, '0', '0', to);
   const uint32_t more = nfa->new_state();
   digit(nfa, from, '1', '9', more);
-  up_to_digits(nfa, more, kMaxWhole - 1, to);
+  up_to_digits(nfa, more, most - 1, to);
 }
 
-void fraction_part(Nfa* nfa, uint32_t from, uint32_t to) {
+void fraction_part(Nfa* nfa, uint32_t from, uint32_t to, size_t most = kMaxFraction) {
   nfa->empty(from, to);
   const uint32_t point = nfa->new_state(), first = nfa->new_state();
   nfa->byte(from, '.', '.', point);
   digit(nfa, point, '0', '9', first);
-  up_to_digits(nfa, first, kMaxFraction - 1, to);
+  up_to_digits(nfa, first, most - 1, to);
 }
 
 /// Parts of "absolute value at least / at most", for one bound.
@@ -144,6 +144,17 @@ class OneSided {
   Decimal bound_;
   bool exclusive_;
 };
+
+Automaton integers(size_t most_digits, CompileBudget* budget) {
+  Nfa nfa(budget);
+  const uint32_t from = nfa.new_state(), to = nfa.new_state(), minus = nfa.new_state(),
+                 first = nfa.new_state();
+  nfa.byte(from, '-', '-', minus);
+  whole_part(&nfa, from, to, most_digits);
+  digit(&nfa, minus, '1', '9', first);
+  up_to_digits(&nfa, first, most_digits - 1, to);
+  return finished(nfa, from, to);
+}
 
 /// value ≥ bound (low) or value ≤ bound.
 Automaton half_line(const Decimal& bound, bool exclusive, bool low, bool integer, CompileBudget* budget) {
@@ -261,16 +272,7 @@ void NumberBounds::at_most(const Decimal& value, bool exclusive) {
   high = value;
 }
 
-Automaton integer_automaton(CompileBudget* budget) {
-  Nfa nfa(budget);
-  const uint32_t from = nfa.new_state(), to = nfa.new_state(), minus = nfa.new_state(),
-                 first = nfa.new_state();
-  nfa.byte(from, '-', '-', minus);
-  whole_part(&nfa, from, to);
-  digit(&nfa, minus, '1', '9', first);
-  up_to_digits(&nfa, first, kMaxWhole - 1, to);
-  return finished(nfa, from, to);
-}
+Automaton integer_automaton(CompileBudget* budget) { return integers(kMaxWhole, budget); }
 
 Automaton number_automaton(CompileBudget* budget) {
   // 1 + 32 + 1 + 25 + 2 + 3 = 64 characters; 32 digits and 10^269 stay below 10^308.
@@ -305,15 +307,29 @@ Automaton number_automaton(CompileBudget* budget) {
 
 Automaton bounded_automaton(const NumberBounds& bounds, bool integer, uint32_t divisor,
                             CompileBudget* budget) {
+  // Readers take numbers as doubles: an exclusive bound or a divisor must still hold after rounding, so
+  // literals have no more digits than a double keeps (unless a bound itself has more).
+  constexpr size_t kExact = 15;
+  size_t whole = 1, fraction = 0;
+  for (const auto& bound : {bounds.low, bounds.high}) {
+    if (!bound) continue;
+    whole = std::max(whole, bound->whole.size());
+    fraction = std::max(fraction, bound->fraction.size());
+  }
+  const bool strictly = bounds.low_exclusive || bounds.high_exclusive || divisor > 1;
+  const size_t most_whole = strictly ? std::clamp(kExact, std::min(whole, kMaxWhole), kMaxWhole) : kMaxWhole;
   Automaton out;
   if (integer) {
-    out = integer_automaton(budget);
+    out = integers(most_whole, budget);
   } else {
     Nfa nfa(budget);
-    const uint32_t from = nfa.new_state(), to = nfa.new_state(), minus = nfa.new_state();
+    const uint32_t from = nfa.new_state(), to = nfa.new_state(), minus = nfa.new_state(),
+                   point = nfa.new_state();
     nfa.byte(from, '-', '-', minus);
     nfa.empty(from, minus);
-    OneSided(&nfa, false, {}, false).any(minus, to);
+    whole_part(&nfa, minus, point, most_whole);
+    const size_t room = whole + 1 < kExact ? kExact - 1 - whole : 1;
+    fraction_part(&nfa, point, to, std::max(std::min<size_t>(room, 10), std::min(fraction, kMaxFraction)));
     out = finished(nfa, from, to);
   }
   if (bounds.low)

@@ -271,10 +271,9 @@ void SchemaRules::write_members(const std::vector<std::string>& names, const std
     for (size_t c = 0; c <= counts; ++c) {
       if (!required[i]) nfa_->empty(row[c], next_row[c]);
       if (c == counts && bounded) continue;
-      const uint32_t named = nfa_->new_state(), value = nfa_->new_state();
+      const uint32_t named = nfa_->new_state();
       nfa_->bytes(key_place(row[c], c), key, named);
-      punctuation(named, ':', value);
-      nfa_->call(value, values[i], next_row[std::min(c + 1, counts)]);
+      nfa_->call(named, colon_and(values[i]), next_row[std::min(c + 1, counts)]);
     }
     row = next_row;
   }
@@ -303,11 +302,10 @@ void SchemaRules::write_members(const std::vector<std::string>& names, const std
     if (c == counts && bounded) continue;
     const size_t next = std::min(c + 1, counts);
     for (const auto& [key_rule, value_rule] : classes) {
-      const uint32_t named = nfa_->new_state(), value = nfa_->new_state();
+      const uint32_t named = nfa_->new_state();
       if (c + 1 >= min) nfa_->call(key_place(row[c], c), key_rule, named);
       if (c > 0) nfa_->call(key_place(extra[c], c), key_rule, named);
-      punctuation(named, ':', value);
-      nfa_->call(value, value_rule, extra[next]);
+      nfa_->call(named, colon_and(value_rule), extra[next]);
     }
   }
   nfa_->call(last, blanks(), close);

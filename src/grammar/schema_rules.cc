@@ -21,7 +21,7 @@ std::string json_quoted(std::string_view text) {
 
 }  // namespace
 
-uint32_t SchemaRules::shared(const char* name, bool* fresh) {
+uint32_t SchemaRules::shared(const std::string& name, bool* fresh) {
   const auto [it, inserted] = shared_.try_emplace(name, 0);
   if (inserted) it->second = builder_->add_rule();
   *fresh = inserted;
@@ -57,6 +57,48 @@ uint32_t SchemaRules::integer() {
   const uint32_t rule = shared("integer", &fresh);
   if (fresh) embed(integer_automaton(builder_->budget()), nfa_, builder_->start(rule), builder_->end(rule));
   return rule;
+}
+
+/// One of the words, separated by bars.
+uint32_t SchemaRules::word_rule(const char* words) {
+  bool fresh = false;
+  const uint32_t rule = shared(words, &fresh);
+  if (!fresh) return rule;
+  const std::string all = std::string(words) + "|";
+  for (size_t from = 0, to; from < all.size(); from = to + 1) {
+    to = all.find('|', from);
+    nfa_->bytes(builder_->start(rule), std::string_view(all).substr(from, to - from), builder_->end(rule));
+  }
+  return rule;
+}
+
+uint32_t SchemaRules::colon_and(uint32_t value) {
+  bool fresh = false;
+  const uint32_t rule = shared(": " + std::to_string(value), &fresh);
+  if (!fresh) return rule;
+  const uint32_t after = nfa_->new_state();
+  punctuation(builder_->start(rule), ':', after);
+  nfa_->call(after, value, builder_->end(rule));
+  return rule;
+}
+
+uint32_t SchemaRules::simple_rule(const Json& schema) {
+  if (!schema.is_object()) return GrammarBuilder::kNoRule;
+  const auto type = schema.find("type");
+  if (type == schema.end() || !type->is_string()) return GrammarBuilder::kNoRule;
+  for (const auto& [keyword, value] : schema.items()) {
+    static constexpr std::string_view kSilent[] = {"type", "title", "description", "default", "examples"};
+    if (std::find(std::begin(kSilent), std::end(kSilent), keyword) == std::end(kSilent))
+      return GrammarBuilder::kNoRule;
+  }
+  const auto& name = type->get_ref<const std::string&>();
+  if (name == "string") return json_string();
+  if (name == "integer") return integer();
+  if (name == "number") return number();
+  if (name == "boolean") return word_rule("true|false");
+  if (name == "null") return word_rule("null");
+  if (name == "object") return any_object();
+  return GrammarBuilder::kNoRule;
 }
 
 void SchemaRules::quoted(ExprId inside, uint32_t from, uint32_t to) {
@@ -122,6 +164,9 @@ uint32_t SchemaRules::any_value() {
 }
 
 uint32_t SchemaRules::rule_for(const Conjunction& items, Form form) {
+  if (form == Form::kJson && items.size() == 1 && items[0].kind == SchemaItem::Kind::kSchema) {
+    if (const uint32_t simple = simple_rule(*items[0].json); simple != GrammarBuilder::kNoRule) return simple;
+  }
   const auto [it, fresh] = known_.try_emplace({items, form}, 0);
   if (!fresh) return it->second;
   const uint32_t rule = builder_->add_rule();

@@ -77,7 +77,12 @@ class SchemaRules {
   uint32_t json_string();
   uint32_t number();
   uint32_t integer();
-  uint32_t shared(const char* name, bool* fresh);
+  uint32_t word_rule(const char* words);
+  /// A colon and a value: what follows every member's name.
+  uint32_t colon_and(uint32_t value);
+  uint32_t shared(const std::string& name, bool* fresh);
+  /// The shared rule of a schema that only names a simple type; kNoRule for others.
+  uint32_t simple_rule(const Json& schema);
   void quoted(ExprId inside, uint32_t from, uint32_t to);
   /// from, blanks, the byte, blanks, to.
   void punctuation(uint32_t from, char byte, uint32_t to);

@@ -1,6 +1,7 @@
 #include "grammar/table_builder.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace firesteel::grammar {
@@ -13,13 +14,85 @@ constexpr size_t kMaxDescribed = 300;  // states of a machine that is compared w
 constexpr size_t kMaxReferences = 6;   // whole masks of a rule that later states are compared with
 constexpr int64_t kMaxSteps = 20'000'000;
 
+void sort_exits(std::vector<StateTable::Exit>* exits) {
+  std::sort(exits->begin(), exits->end(), [](const auto& a, const auto& b) { return a.node < b.node; });
+}
+
 }  // namespace
 
 TableBuilder::TableBuilder(const Grammar& grammar, const Vocabulary& vocabulary)
-    : grammar_(grammar),
-      vocabulary_(vocabulary),
-      stacks_(&grammar),
-      walk_(&vocabulary, &stacks_, &configs_) {}
+    : grammar_(grammar), vocabulary_(vocabulary), stacks_(&grammar), walk_(&vocabulary, &stacks_, &configs_) {
+  find_followers();
+  find_sizes();
+}
+
+void TableBuilder::find_sizes() {
+  std::vector<std::vector<uint32_t>> callees(grammar_.rule_count());
+  for (uint32_t s = 0; s < grammar_.state_count(); ++s) {
+    const auto& state = grammar_.state(s);
+    auto& list = callees[state.rule];
+    for (uint32_t c = 0; c < state.call_count; ++c) {
+      const uint32_t callee = grammar_.calls(state)[c].rule;
+      if (list.size() <= kMaxDescribed && std::find(list.begin(), list.end(), callee) == list.end())
+        list.push_back(callee);
+    }
+  }
+  small_.resize(grammar_.rule_count());
+  for (uint32_t r = 0; r < grammar_.rule_count(); ++r) {
+    std::vector<uint32_t> reached{r};
+    size_t states = 0;
+    for (size_t i = 0; i < reached.size() && states <= kMaxDescribed; ++i) {
+      states += grammar_.rule(reached[i]).state_count;
+      for (uint32_t callee : callees[reached[i]]) {
+        if (std::find(reached.begin(), reached.end(), callee) == reached.end()) reached.push_back(callee);
+      }
+    }
+    small_[r] = states <= kMaxDescribed;
+  }
+}
+
+void TableBuilder::find_followers() {
+  // What a state can read first, then what can follow a rule; both grow until nothing changes.
+  std::vector<ByteSet> first(grammar_.state_count());
+  follow_.resize(grammar_.rule_count());
+  for (uint32_t s = 0; s < grammar_.state_count(); ++s) {
+    const auto& state = grammar_.state(s);
+    for (uint32_t e = 0; e < state.edge_count; ++e)
+      first[s].add(grammar_.edges(state)[e].low, grammar_.edges(state)[e].high);
+  }
+  for (const bool following : {false, true}) {
+    for (bool grew = true; grew;) {
+      grew = false;
+      for (uint32_t s = grammar_.state_count(); s-- > 0;) {
+        const auto& state = grammar_.state(s);
+        for (uint32_t c = 0; c < state.call_count; ++c) {
+          const auto& call = grammar_.calls(state)[c];
+          if (!following) {
+            grew |= first[s].add(first[grammar_.rule(call.rule).start]);
+            continue;
+          }
+          grew |= follow_[call.rule].add(first[call.target]);
+          if (grammar_.state(call.target).accept) grew |= follow_[call.rule].add(follow_[state.rule]);
+        }
+      }
+    }
+  }
+  // What ends a JSON value is much the same everywhere; one set for all lets grammars share tables.
+  ByteSet punctuation;
+  for (char c : {' ', '\t', '\n', ',', ':', ']', '}'})
+    punctuation.add(static_cast<uint8_t>(c), static_cast<uint8_t>(c));
+  for (ByteSet& set : follow_) {
+    if (set.within(punctuation)) set = punctuation;
+  }
+}
+
+void TableBuilder::add_exits(uint32_t node, uint32_t count, const ByteSet& follow,
+                             std::vector<StateTable::Exit>* exits) const {
+  for (uint32_t child = node + 1, end = vocabulary_.skip(node); child < end;
+       child = vocabulary_.skip(child)) {
+    if (follow.has(vocabulary_.byte(child))) exits->push_back({child, count});
+  }
+}
 
 /// One byte is possible and no rule begins here: at most one child of the root is entered.
 bool TableBuilder::certainly_cheap(uint32_t s) const {
@@ -31,7 +104,8 @@ bool TableBuilder::certainly_cheap(uint32_t s) const {
   const uint32_t child = vocabulary_.root_child(edge.low);
   if (child == Vocabulary::kNone || vocabulary_.skip(child) - child < kCheapVisits) return true;
   const auto& next = grammar_.state(edge.target);
-  return next.call_count == 0 && next.edge_count == 1 && !next.accept;
+  return next.call_count == 0 && next.edge_count == 1 && !next.accept &&
+         grammar_.edges(next)[0].low == grammar_.edges(next)[0].high;
 }
 
 /// A text that is equal for states from which the same machine is reached; false when it would be long.
@@ -45,6 +119,7 @@ bool TableBuilder::describe(uint32_t s, std::string* key) const {
     return it->second;
   };
   const uint32_t own_rule = grammar_.state(s).rule;
+  key->append(reinterpret_cast<const char*>(follow_[own_rule].words().data()), 32);
   name(s);
   for (size_t i = 0; i < order.size(); ++i) {
     if (order.size() > kMaxDescribed) return false;
@@ -79,6 +154,7 @@ void TableBuilder::walk_alone(uint32_t s, Found* found) {
     uint32_t state, count;
   };
   const Rule& rule = grammar_.rule(grammar_.state(s).rule);
+  const ByteSet& follow = follow_[grammar_.state(s).rule];
   std::vector<Frame> frames(vocabulary_.max_depth() + 1);
   frames[0] = {s, 0};
   for (uint32_t node = 0; node < vocabulary_.node_count();) {
@@ -94,10 +170,10 @@ void TableBuilder::walk_alone(uint32_t s, Found* found) {
     const uint32_t count = from.count + (rule.counted && whole);
     frames[depth] = {target, count};
     for (int32_t id : vocabulary_.tokens_at(node)) found->tokens.push_back({id, count + !whole});
-    if (grammar_.state(target).accept && vocabulary_.has_children(node))
-      found->exits.push_back({node, count});
+    if (grammar_.state(target).accept) add_exits(node, count, follow, &found->exits);
     ++node;
   }
+  sort_exits(&found->exits);
 }
 
 void TableBuilder::walk_with_calls(uint32_t s, Found* found) {
@@ -110,8 +186,9 @@ void TableBuilder::walk_with_calls(uint32_t s, Found* found) {
             [&](uint32_t node, bool left) {
               ++found->visited;
               for (int32_t id : vocabulary_.tokens_at(node)) found->tokens.push_back({id, 1});
-              if (left && vocabulary_.has_children(node)) found->exits.push_back({node, 0});
+              if (left) add_exits(node, 0, follow_[grammar_.state(s).rule], &found->exits);
             });
+  sort_exits(&found->exits);
   configs_.clear();
   stacks_.release({1, 0});
 }
@@ -120,8 +197,15 @@ std::shared_ptr<StateTable> TableBuilder::pack(Found found, bool counted) const 
   auto table = std::make_shared<StateTable>();
   table->exits = std::move(found.exits);
   table->exits.shrink_to_fit();
-  if (!counted && found.tokens.size() < kShortList) {
-    for (const auto& token : found.tokens) table->ids.push_back(token.id);
+  table->counted = counted;
+  const auto most_first = [](const auto& a, const auto& b) { return a.items > b.items; };
+  if (found.tokens.size() < kShortList) {
+    if (counted) {
+      table->beyond = std::move(found.tokens);
+      std::stable_sort(table->beyond.begin(), table->beyond.end(), most_first);
+    } else {
+      for (const auto& token : found.tokens) table->ids.push_back(token.id);
+    }
     return table;
   }
   const auto set = [](std::vector<uint32_t>& mask, int32_t id) {
@@ -141,8 +225,7 @@ std::shared_ptr<StateTable> TableBuilder::pack(Found found, bool counted) const 
   for (size_t level = 1; level < table->within.size(); ++level) {
     for (size_t w = 0; w < table->bits.size(); ++w) table->within[level][w] |= table->within[level - 1][w];
   }
-  std::stable_sort(table->beyond.begin(), table->beyond.end(),
-                   [](const auto& a, const auto& b) { return a.items > b.items; });
+  std::stable_sort(table->beyond.begin(), table->beyond.end(), most_first);
   table->beyond.shrink_to_fit();
   return table;
 }
@@ -171,11 +254,8 @@ std::shared_ptr<StateTable> TableBuilder::difference(uint32_t s, uint32_t base_s
   table->base = base;
   std::vector<Frame> frames(vocabulary_.max_depth() + 1);
   frames[0] = {s, base_state};
-  size_t copied = 0;  // exits of the base up to here are decided
-  const auto copy_exits = [&](uint32_t before) {
-    while (copied < base->exits.size() && base->exits[copied].node < before)
-      table->exits.push_back(base->exits[copied++]);
-  };
+  const ByteSet& follow = follow_[grammar_.state(s).rule];
+  std::vector<StateTable::Exit> gone, come;
   const auto next = [this](uint32_t from, uint8_t byte) {
     return from == Grammar::kDead ? from : grammar_.next(grammar_.state(from), byte);
   };
@@ -188,18 +268,22 @@ std::shared_ptr<StateTable> TableBuilder::difference(uint32_t s, uint32_t base_s
       continue;
     }
     frames[depth] = {own, other};
-    copy_exits(node);
     if ((own == Grammar::kDead) != (other == Grammar::kDead)) {
       auto& list = own == Grammar::kDead ? table->cleared : table->added;
       for (int32_t id : vocabulary_.tokens_at(node)) list.push_back(id);
     }
-    if (copied < base->exits.size() && base->exits[copied].node == node) ++copied;
-    if (own != Grammar::kDead && grammar_.state(own).accept && vocabulary_.has_children(node))
-      table->exits.push_back({node, 0});
+    if (own != Grammar::kDead && grammar_.state(own).accept) add_exits(node, 0, follow, &come);
+    if (other != Grammar::kDead && grammar_.state(other).accept) add_exits(node, 0, follow, &gone);
     if (table->cleared.size() + table->added.size() > kMaxDifferences) return nullptr;
     ++node;
   }
-  copy_exits(vocabulary_.node_count());
+  sort_exits(&come);
+  sort_exits(&gone);
+  const auto earlier = [](const auto& a, const auto& b) { return a.node < b.node; };
+  std::vector<StateTable::Exit> kept;
+  std::set_difference(base->exits.begin(), base->exits.end(), gone.begin(), gone.end(),
+                      std::back_inserter(kept), earlier);
+  std::merge(kept.begin(), kept.end(), come.begin(), come.end(), std::back_inserter(table->exits), earlier);
   return table;
 }
 
@@ -211,7 +295,7 @@ std::shared_ptr<const StateTable> TableBuilder::build(uint32_t s) {
   if (!references_.empty() && grammar_.state(references_.front().state).rule != rule_id) references_.clear();
   std::string key;
   std::shared_ptr<const StateTable> known;
-  const bool described = describe(s, &key);
+  const bool described = small_[rule_id] && describe(s, &key);
   if (described && vocabulary_.store().find(key, &known)) {
     if (known && may_differ && !known->bits.empty() && references_.size() < kMaxReferences)
       references_.push_back({s, known});

@@ -23,6 +23,10 @@ class TableBuilder {
     std::vector<StateTable::Exit> exits;
     size_t visited = 0;
   };
+  void find_followers();
+  void find_sizes();
+  void add_exits(uint32_t node, uint32_t count, const ByteSet& follow,
+                 std::vector<StateTable::Exit>* exits) const;
   bool certainly_cheap(uint32_t state) const;
   bool describe(uint32_t state, std::string* key) const;
   void walk_alone(uint32_t state, Found* found);
@@ -43,6 +47,8 @@ class TableBuilder {
     std::shared_ptr<const StateTable> table;
   };
   std::vector<Reference> references_;
+  std::vector<bool> small_;      // rules that reach few enough states to be described
+  std::vector<ByteSet> follow_;  // of each rule: bytes that its callers can read after it
 };
 
 }  // namespace firesteel::grammar

@@ -31,6 +31,10 @@ void StateTable::apply(uint32_t items, std::span<uint32_t> mask, std::vector<uin
     return;
   }
   for (int32_t id : ids) set_bit(mask, id);
+  if (counted && bits.empty()) {
+    for (size_t i = beyond.size(); i-- > 0 && beyond[i].items <= items;) set_bit(mask, beyond[i].id);
+    return;
+  }
   if (bits.empty() || items == 0) return;
   if (!within.empty() && items <= kLevels) return merge(mask, within[items - 1]);
   if (beyond.empty() || beyond.front().items <= items) return merge(mask, bits);

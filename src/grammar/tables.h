@@ -20,9 +20,12 @@
 namespace firesteel::grammar {
 
 struct StateTable {
+  /// The rule may end just before this node of the trie, whose byte can follow the rule somewhere in the
+  /// grammar.
   struct Exit {
-    uint32_t node;   // of the trie; it has children
+    uint32_t node;
     uint32_t count;  // items read so far (counted rules)
+    bool operator==(const Exit&) const = default;
   };
   struct Need {
     int32_t id;
@@ -38,7 +41,9 @@ struct StateTable {
 
   std::vector<Exit> exits;  // ascending by node
 
-  // Counted rules: tokens that need at most r+1 items, r below kLevels, and those that need more.
+  // Counted rules: few tokens as `beyond` alone; else also masks of what needs at most r+1 items, r below
+  // kLevels.
+  bool counted = false;
   std::vector<std::vector<uint32_t>> within;
   std::vector<Need> beyond;  // descending by items
 

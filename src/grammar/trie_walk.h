@@ -16,6 +16,18 @@ class ByteSet {
     for (int b = low; b <= high; ++b) words_[b >> 6] |= 1ull << (b & 63);
   }
   bool has(uint8_t b) const { return words_[b >> 6] >> (b & 63) & 1; }
+  /// True when this grew.
+  bool add(const ByteSet& other) {
+    const auto before = words_;
+    for (size_t w = 0; w < words_.size(); ++w) words_[w] |= other.words_[w];
+    return words_ != before;
+  }
+  bool within(const ByteSet& other) const {
+    bool inside = true;
+    for (size_t w = 0; w < words_.size(); ++w) inside &= (words_[w] & ~other.words_[w]) == 0;
+    return inside;
+  }
+  const std::array<uint64_t, 4>& words() const { return words_; }
 
  private:
   std::array<uint64_t, 4> words_{};

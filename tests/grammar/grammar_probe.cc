@@ -63,7 +63,8 @@ Json answer(const Json& request, const std::shared_ptr<const Vocabulary>& vocabu
     Matcher matcher(compiled->grammar);
     Json masks = Json::array();
     const Walk walk = walk_masks(&matcher, &random, request.value("free", size_t{40}), 2000,
-                                 [&](const Matcher&, const std::vector<uint32_t>& mask) {
+                                 [&](Matcher& m, std::vector<uint32_t>& mask) {
+                                   m.fill_mask(mask);
                                    if (with_masks) masks.push_back(hex(mask));
                                  });
     Json one = {

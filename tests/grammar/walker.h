@@ -26,17 +26,16 @@ inline std::vector<int32_t> allowed_ids(const std::vector<uint32_t>& mask) {
   return ids;
 }
 
-/// `on_mask(matcher, mask)` is called before every choice. After `free_tokens` the walk takes what closes
+/// `fill(matcher, mask)` fills the mask before every choice. After `free_tokens` the walk takes what closes
 /// strings and containers, so that it ends.
-template <typename OnMask>
+template <typename Fill>
 Walk walk_masks(Matcher* matcher, std::mt19937_64* random, size_t free_tokens, size_t most_tokens,
-                OnMask&& on_mask) {
+                Fill&& fill) {
   const Vocabulary& vocabulary = matcher->grammar().vocabulary();
   std::vector<uint32_t> mask(vocabulary.mask_words());
   Walk walk;
   while (walk.tokens.size() < most_tokens && !walk.finished) {
-    matcher->fill_mask(mask);
-    on_mask(*matcher, mask);
+    fill(*matcher, mask);
     const std::vector<int32_t> ids = allowed_ids(mask);
     if (ids.empty()) {
       walk.stuck = true;
@@ -50,12 +49,13 @@ Walk walk_masks(Matcher* matcher, std::mt19937_64* random, size_t free_tokens, s
       chosen = ids[(*random)() % static_cast<size_t>(bytes_end - ids.begin())];
     if (closing) {
       // Ends first, then what closes, then what is harmless, then what opens more.
-      const auto rank = [&](int32_t id) -> uint64_t {
+      const bool shut = (*random)() % 3 != 0;
+      const auto rank = [&](int32_t id) -> uint64_t {  // the lowest is taken
         if (vocabulary.is_end(id)) return 0;
         if (id >= 256) return 400;
         const char c = static_cast<char>(id);
         const uint64_t any = (*random)() % 64;
-        if (std::string_view("\"}]").find(c) != std::string_view::npos) return 1 + any % 3;
+        if (shut && std::string_view("\"}]").find(c) != std::string_view::npos) return 1 + any % 3;
         if (std::string_view(" \t\n,[{\\").find(c) != std::string_view::npos) return 200 + any;
         return 100 + any;
       };
