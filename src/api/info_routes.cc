@@ -50,6 +50,10 @@ void handle_ready(const Service& service, http::Exchange& exchange) {
     return respond_error(exchange, {503, "server_error", "unavailable", "", "the server is shutting down"});
   }
   if (service.engine.load() == nullptr) return respond_error(exchange, not_loaded_yet());
+  if (!service.engine.load()->stats().whole) {
+    return respond_error(exchange, {503, "server_error", "recovering", "",
+                                    "a machine of the group is lost; the service comes back by itself"});
+  }
   respond_json(exchange, {{"status", "ready"}});
 }
 

@@ -241,11 +241,14 @@ Result<Group> join_group(const GroupOptions& options) {
   ordered_json hello = {{"protocol", kProtocol},  {"purpose", "data"}, {"rank", options.rank},
                         {"ranks", options.ranks}, {"port", port},      {"facts", facts_json(options.facts)}};
   RETURN_IF_ERROR(send_message(data, dump_json(hello), Clock::now() + kStep));
-  ASSIGN_OR_RETURN(Socket watch,
-                   connect_until(options.leader_host, options.leader_port, Clock::now() + kStep));
+  // A leader that refuses may be gone before the second connection stands: its answer counts, not that.
+  auto connected = connect_until(options.leader_host, options.leader_port, Clock::now() + kStep);
   hello["purpose"] = "watch";
-  RETURN_IF_ERROR(send_message(watch, dump_json(hello), Clock::now() + kStep));
-  ASSIGN_OR_RETURN(const ordered_json welcome, receive_json(data, deadline));
+  if (connected.ok()) (void)send_message(*connected, dump_json(hello), Clock::now() + kStep);
+  auto answer = receive_json(data, connected.ok() ? deadline : Clock::now() + kStep);
+  if (!answer.ok()) return connected.ok() ? answer.error() : connected.error();
+  Socket watch = connected.ok() ? std::move(connected).value() : Socket();
+  const ordered_json welcome = std::move(answer).value();
   if (const std::string refused = text_of(welcome, "refused"); !refused.empty())
     return Error{ErrorCode::kInvalidArgument, "refused by rank 0: " + refused};
   return connect_mesh(options, welcome, std::move(data), std::move(watch), listener);

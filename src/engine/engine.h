@@ -85,6 +85,7 @@ struct EngineInfo {
 };
 
 struct EngineStats {
+  bool whole = true;  // false while ranks that share the model are missing: submit() refuses
   int32_t running = 0, queued = 0;
   int32_t pages_total = 0, pages_free = 0, slots_total = 0, slots_free = 0;
   uint64_t rounds = 0, prompt_tokens = 0, generated_tokens = 0, finished = 0, cancelled = 0, failed = 0;

@@ -17,8 +17,9 @@ int64_t now_ns() {
       .count();
 }
 
-const Error kRanksLost{ErrorCode::kUnavailable,
-                       "a machine of the group is lost; the service comes back by itself, try again soon"};
+Error ranks_lost(const std::string& why = "a machine of the group is lost") {
+  return {ErrorCode::kUnavailable, why + "; the service comes back by itself, try again soon"};
+}
 
 Error invalid(std::string message) { return {ErrorCode::kInvalidArgument, std::move(message)}; }
 
@@ -80,6 +81,7 @@ ModelEngine::~ModelEngine() { stop(); }
 
 EngineStats ModelEngine::stats() const {
   EngineStats s;
+  s.whole = whole_.load(std::memory_order_relaxed);
   s.running = counters_.running.load(std::memory_order_relaxed);
   s.queued = counters_.queued.load(std::memory_order_relaxed);
   s.pages_total = state_.pages.size();
@@ -102,7 +104,7 @@ Result<std::shared_ptr<Generation>> ModelEngine::submit(GenerationRequest reques
   const Error stopping{ErrorCode::kUnavailable, "the server is stopping"};
   if (stopping_.load(std::memory_order_acquire)) return stopping;
   if (Status status = check_request(request, info_); !status.ok()) return std::move(status).error();
-  if (!whole_.load(std::memory_order_acquire)) return kRanksLost;
+  if (!whole_.load(std::memory_order_acquire)) return ranks_lost();
   int32_t in_flight = in_flight_.load(std::memory_order_relaxed);
   do {
     if (in_flight >= config_.max_streams + config_.max_queue)
@@ -139,7 +141,7 @@ void ModelEngine::run() {
     if (stopping_.load(std::memory_order_acquire)) break;
     if (observer_ != nullptr) observer_->round_begins();
     if (!join_ranks()) {
-      fail_everything(kRanksLost);
+      fail_everything(ranks_lost());
       inbox_.wait(seen);
       continue;
     }
@@ -161,6 +163,10 @@ void ModelEngine::run() {
       continue;  // join_ranks() sees what happened
     }
     executor_.apply(record_, state_, outcome_);
+    if (comm_ != nullptr && comm_->broken()) {
+      for (RoundOutcome::Finished& f : outcome_.finished)
+        if (f.reason == FinishReason::kError) f.error = ranks_lost(f.error.message);
+    }
     finish_round();
 #ifndef NDEBUG
     state_.verify();
@@ -181,7 +187,7 @@ bool ModelEngine::join_ranks() {
   }
   comm_ = group_->current();
   if (comm_ == nullptr || comm_->broken()) return false;
-  fail_everything(kRanksLost);  // what came or ran while ranks were missing
+  fail_everything(ranks_lost());  // what came or ran while ranks were missing
   state_.rounds = 0;
   forgets_.clear();
   executor_.connect(comm_.get());

@@ -15,7 +15,7 @@ export async function serve(program, args) {
     child.on('error', reject);
   });
   const stop = async () => {
-    if (child.exitCode !== null) return child.exitCode;
+    if (child.exitCode !== null || child.signalCode !== null) return child.exitCode ?? child.signalCode;
     const ended = new Promise((resolve) => child.on('exit', (code, signal) => resolve(code ?? signal)));
     child.kill('SIGTERM');
     return ended;
