@@ -240,7 +240,11 @@ void SchemaRules::write_object(const Conjunction& plain, uint32_t from, uint32_t
   if (!items_.ok()) return;
   const uint64_t sure = kept.size() + (others.empty() ? 0 : 1);
   // Names of other members may be repeated, which makes one member: only the first is sure to count.
-  if (min > sure) return others.empty() ? void() : items_.not_enforced("minProperties", plain.front().json);
+  if (min > sure && others.empty()) return;  // nothing fits
+  if (min > sure) {
+    items_.not_enforced("minProperties", plain.front().json);
+    min = static_cast<uint32_t>(sure);
+  }
   write_members(kept, kept_required, values, others, min, max, from, to);
 }
 

@@ -6,9 +6,9 @@ import {createRequire} from 'node:module';
 import {fileURLToPath} from 'node:url';
 
 const require = createRequire(import.meta.url);
-const kSpecial = 24;
+const kSpecialTokens = 24;
 
-export function tokenBytes(size) {
+export function tokenBytes(size, special = kSpecialTokens) {
   const tokens = [];
   for (let b = 0; b < 256; ++b) tokens.push(Buffer.from([b]));
   for (const line of require('js-tiktoken/ranks/o200k_base').bpe_ranks.split('\n')) {
@@ -17,14 +17,14 @@ export function tokenBytes(size) {
       if (bytes.length > 1) tokens.push(bytes);
     }
   }
-  tokens.length = Math.min(tokens.length, size - kSpecial - 1);
-  for (let i = 0; i < kSpecial; ++i) tokens.push(Buffer.alloc(0));
+  tokens.length = Math.min(tokens.length, size - special - 1);
+  for (let i = 0; i < special; ++i) tokens.push(Buffer.alloc(0));
   tokens.push(Buffer.from('<end>'));
   return tokens;
 }
 
-export function writeVocabulary(file, size) {
-  const tokens = tokenBytes(size);
+export function writeVocabulary(file, size, special) {
+  const tokens = tokenBytes(size, special);
   fs.writeFileSync(file, tokens.map((t) => t.toString('hex')).join('\n') + '\n');
   return tokens;
 }
