@@ -41,11 +41,15 @@ add_custom_target(arm64_tests)
 
 # firesteel_test(NAME SOURCES … DEPENDS … [LABELS …] [TIMEOUT s]): one GoogleTest program, one ctest entry.
 function(firesteel_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;EMULATED" "SOURCES;DEPENDS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE firesteel_flags ${ARG_DEPENDS} GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE FIRESTEEL_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  add_test(NAME ${name} COMMAND ${name})
+  if(CMAKE_CROSSCOMPILING AND ARG_EMULATED)
+    add_test(NAME ${name} COMMAND ${name} --gtest_filter=${ARG_EMULATED})
+  else()
+    add_test(NAME ${name} COMMAND ${name})
+  endif()
   # What must give the same bits on 64-bit Arm runs under qemu as well (scripts/arm64.sh).
   get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
   if(folder MATCHES "^(base|tensor|quant|ops|text)$")
