@@ -51,7 +51,17 @@ Result<nlohmann::ordered_json> describe(const InfoOptions& options) {
   OpenRequest request;
   request.streams = options.streams;
   request.window = window;
-  ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(options.model.dir, *ops, request, usable));
+  // Of several ranks, each on a machine like this one, the one that has room for least.
+  PlannedModel planned;
+  std::vector<uint64_t> weights_of_rank;
+  for (int32_t r = 0; r < options.ranks; ++r) {
+    request.placement = {r, options.ranks};
+    ASSIGN_OR_RETURN(PlannedModel mine, plan_model(options.model.dir, *ops, request, usable));
+    weights_of_rank.push_back(mine.plan.needs.weights_total());
+    if (r == 0 || mine.plan.pages < planned.plan.pages ||
+        (mine.plan.pages == planned.plan.pages && mine.plan.total > planned.plan.total))
+      planned = std::move(mine);
+  }
   const ModelConfig& c = planned.files.config;
   const Checkpoint& checkpoint = *planned.files.checkpoint;
   const MemoryPlan& plan = planned.plan;
@@ -73,6 +83,8 @@ Result<nlohmann::ordered_json> describe(const InfoOptions& options) {
   j["stored_bytes"] = checkpoint.data_bytes();
   for (const auto& [kind, bytes] : stored_formats(checkpoint)) j["formats"][kind] = bytes;
   j["device"] = std::string(ops->name());
+  j["ranks"] = options.ranks;
+  if (options.ranks > 1) j["weights_of_rank"] = weights_of_rank;
   nlohmann::ordered_json& rank = j["rank_bytes"];
   for (int g = 0; g < kWeightGroups; ++g) {
     const uint64_t bytes = plan.needs.weights[static_cast<size_t>(g)];
@@ -118,7 +130,9 @@ void print_text(const nlohmann::ordered_json& j) {
     std::printf("%s%s %s", sep, kind.c_str(), bytes_text(bytes.get<uint64_t>()).c_str());
     sep = ", ";
   }
-  std::printf(")\n%s memory: weights %s", j["device"].get<std::string>().c_str(),
+  const std::string of_rank =
+      num("ranks") == 1 ? "" : " of the fullest of " + std::to_string(num("ranks")) + " ranks";
+  std::printf(")\n%s memory%s: weights %s", j["device"].get<std::string>().c_str(), of_rank.c_str(),
               bytes_text(j["rank_bytes"]["weights_total"].get<uint64_t>()).c_str());
   sep = " (";
   for (const auto& [group, bytes] : j["rank_bytes"]["weights"].items()) {
