@@ -12,24 +12,16 @@ import http.client
 import json
 import queue
 import random
-import re
-import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 
-TEXTS = [
-    "Who are you?", "What is a library?", "Write the numbers from 1 to 20.", "Calculate 83 x 7.",
-    "Write a C function that computes the n-th Fibonacci number.", "Bonjour !",
-    "Give me a JSON array of two drinks. Reply with JSON only.", "What is the capital of France?",
-]
-
+from load_common import FILLER, TEXTS, Server, resident_kib, wait_idle
 
 def body_of(i):
     rng = random.Random(i)
-    filler = "The grass is green. The sky is blue. " * rng.randrange(0, 12)
+    filler = FILLER * rng.randrange(0, 12)
     return {
         "messages": [{"role": "user", "content": filler + TEXTS[i % len(TEXTS)]}],
         "max_tokens": rng.randrange(4, 28), "temperature": rng.choice([0, 1]), "seed": i,
@@ -107,31 +99,6 @@ class Client:
         return reply
 
 
-def get(port, path):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request("GET", path)
-    response = connection.getresponse()
-    out = response.status, json.loads(response.read())
-    connection.close()
-    return out
-
-
-def wait_idle(port):
-    deadline = time.monotonic() + 60
-    while True:
-        health = get(port, "/health")[1]
-        if health["requests_running"] == 0 and health["requests_waiting"] == 0:
-            return health
-        if time.monotonic() > deadline:
-            raise RuntimeError("requests are left behind: " + json.dumps(health))
-        time.sleep(0.05)
-
-
-def resident_kib(pid):
-    with open(f"/proc/{pid}/status", encoding="ascii") as f:
-        return int(re.search(r"VmRSS:\s+(\d+)", f.read()).group(1))
-
-
 def drive(port, indices, clients, alone, failures):
     work = queue.Queue()
     for i in indices:
@@ -173,23 +140,11 @@ def main():
     parser.add_argument("--clients", type=int, default=32)
     options = parser.parse_args()
 
-    server = subprocess.Popen([options.program, "serve", "--model", options.model, "--port", "0", "--device", "cpu"],
-                              stderr=subprocess.PIPE, text=True)
-    lines, port = [], None
-    for line in server.stderr:
-        lines.append(line)
-        found = re.search(r"listening on http://\S+:(\d+)", line)
-        if found:
-            port = int(found.group(1))
-            break
-    if port is None:
-        sys.exit("the server did not start:\n" + "".join(lines))
-    threading.Thread(target=lambda: lines.extend(server.stderr), daemon=True).start()
-
+    server = Server(options.program, options.model)
+    port = server.port
     failures, started = [], time.monotonic()
     try:
-        while get(port, "/ready")[0] != 200:
-            time.sleep(0.05)
+        server.wait_ready()
         total, warm = options.requests, options.requests // 2
         sample = [i for i in range(warm, total, 29) if i % 4 != 3]
         alone, one = {}, Client(port)
@@ -197,9 +152,9 @@ def main():
             alone[i] = one.request(body_of(i))
         one.close()
         drive(port, range(0, warm), options.clients, alone, failures)
-        before_health, before = wait_idle(port), resident_kib(server.pid)
+        before_health, before = wait_idle(port), resident_kib(server.process.pid)
         drive(port, range(warm, total), options.clients, alone, failures)
-        health, after = wait_idle(port), resident_kib(server.pid)
+        health, after = wait_idle(port), resident_kib(server.process.pid)
         change = (after - before) / before * 100
         for kind in ("pages", "slots"):
             if health[kind] != before_health[kind]:
@@ -212,14 +167,9 @@ def main():
               f"{time.monotonic() - started:.0f} s; cancelled in the engine {health['requests_cancelled_total']}, "
               f"resident {before} to {after} KiB ({change:+.2f} %), pages {health['pages']}, slots {health['slots']}")
     finally:
-        server.send_signal(signal.SIGTERM)
-        try:
-            code = server.wait(60)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            code = "none within 60 s"
-    if code != 0:
-        failures.append(f"the server's exit code is {code}")
+        wrong = server.stop()
+    if wrong is not None:
+        failures.append(wrong)
     for failure in failures[:20]:
         print("FAIL:", failure)
     print("[done 6] load test: " + ("passed" if not failures else f"{len(failures)} failures"))
