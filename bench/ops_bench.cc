@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "ops/ops.h"
 
 namespace firesteel {
@@ -145,6 +146,55 @@ void kda(benchmark::State& state) {
 BENCHMARK(kda)
     ->ArgNames({"rows", "threads"})
     ->ArgsProduct({{1, 128}, {1, 2}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+
+/// What a decoded row reads, far beyond any cache: 12 bf16 matrices, 768 MiB. Argument: threads.
+void decode_stream(benchmark::State& state) {
+  constexpr int32_t kN = 8192, kK = 4096;
+  Bench b(static_cast<int>(state.range(0)), 1);
+  std::vector<Matrix> ws;
+  for (int i = 0; i < 12; ++i) ws.push_back(b.matrix(MatrixFormat::kBf16, kN, kK));
+  Act *x = b.act(kK), *y = b.act(kN);
+  for (auto _ : state)
+    for (const Matrix& w : ws) b.ops().linear(Stage::kMain, {&w, 1}, x, y);
+  const double bytes = 12.0 * kN * kK * 2;
+  state.counters["GB/s"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * bytes * 1e-9, benchmark::Counter::kIsRate);
+}
+BENCHMARK(decode_stream)
+    ->ArgName("threads")
+    ->Arg(1)
+    ->Arg(2)
+    ->Arg(4)
+    ->Arg(8)
+    ->Arg(16)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+
+/// The bound of the above: the same bytes added up and nothing else.
+void read_stream(benchmark::State& state) {
+  constexpr int64_t kWords = int64_t{768} << 17, kChunk = 1 << 16;  // of 8 bytes
+  ThreadPool pool(static_cast<int>(state.range(0)));
+  std::vector<uint64_t> words(kWords, 1);
+  std::vector<uint64_t> sums(static_cast<size_t>(pool.size()) * 8);
+  for (auto _ : state)
+    pool.parallel_for(kWords / kChunk, [&](int64_t c, int worker) {
+      uint64_t sum = 0;
+      for (const uint64_t* p = words.data() + c * kChunk; p < words.data() + (c + 1) * kChunk; ++p) sum += *p;
+      sums[static_cast<size_t>(worker) * 8] += sum;
+    });
+  benchmark::DoNotOptimize(sums.data());
+  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(state.iterations()) * kWords * 8e-9,
+                                              benchmark::Counter::kIsRate);
+}
+BENCHMARK(read_stream)
+    ->ArgName("threads")
+    ->Arg(1)
+    ->Arg(2)
+    ->Arg(4)
+    ->Arg(8)
+    ->Arg(16)
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 

@@ -1,6 +1,6 @@
 // Time of one keyed draw from a row of 154,880 logits. Argument: logits drawn from a normal distribution
-// times sharpness/10; 40 gives a nucleus of a few tokens, as language models mostly do, 10 one of about
-// 60,000.
+// times sharpness/10. At top_p 0.95 the nucleus is 2 tokens for 60 (as language models mostly have it), about
+// 700 for 40, 30,000 for 25 and 115,000 for 10.
 #include <benchmark/benchmark.h>
 
 #include <random>
