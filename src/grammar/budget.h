@@ -16,7 +16,7 @@ struct CompileLimits {
   uint32_t nfa_edges = 2'000'000;  // before determinizing
   uint32_t rules = 20'000;
   uint32_t source_bytes = 4u << 20;
-  double table_seconds = 0.25;  // of cpu_seconds: masks computed ahead; the rest is computed when needed
+  uint32_t table_bytes = 48u << 20;  // of masks computed ahead
 };
 
 class CompileBudget {

@@ -36,6 +36,22 @@ ExprId ExprPool::seq(std::vector<ExprId> children) {
 
 ExprId ExprPool::alt(std::vector<ExprId> children) {
   if (children.size() == 1) return children[0];
+  // Alternatives of one character each are one set, which repeats far more cheaply.
+  CharSet set;
+  const bool single = std::all_of(children.begin(), children.end(), [&](ExprId child) {
+    const Node& n = nodes_[child];
+    if (n.kind == ExprKind::kChars) {
+      set.add(sets_[n.index]);
+      return true;
+    }
+    size_t at = 0;
+    const int32_t c =
+        n.kind == ExprKind::kText && !texts_[n.index].empty() ? read_utf8(texts_[n.index], &at) : -1;
+    if (c < 0 || at != texts_[n.index].size()) return false;
+    set.add(static_cast<uint32_t>(c), static_cast<uint32_t>(c));
+    return true;
+  });
+  if (single && !children.empty()) return chars(std::move(set));
   return add({ExprKind::kAlt, 0, 0, 0, std::move(children)});
 }
 

@@ -8,9 +8,9 @@ namespace firesteel::grammar {
 
 namespace {
 
-/// Configuration steps for one mask: some tens of milliseconds on a slow core. Grammars of everyday take
-/// thousands.
-constexpr int64_t kMaxMaskSteps = 10'000'000;
+/// Work for one mask, in steps of up to a hundred nanoseconds. Grammars of everyday take thousands at most.
+constexpr int64_t kMaxMaskSteps = 300'000;
+constexpr int64_t kTableSteps = 500;  // applying one table
 
 void set_bit(std::span<uint32_t> mask, int32_t id) {
   mask[static_cast<size_t>(id) >> 5] |= 1u << (static_cast<uint32_t>(id) & 31);
@@ -136,6 +136,7 @@ void Matcher::fill_from_tables(std::span<uint32_t> mask) {
       work_.push_back(config);
       continue;
     }
+    if ((steps -= kTableSteps) <= 0) break;
     const Rule& rule = g.rule(g.state(config.state).rule);
     table->apply(rule.max == kUnbounded ? kUnbounded : rule.max - config.count, mask, &scratch_);
   }
@@ -181,7 +182,9 @@ void Matcher::fill_exits(const StateTable& table, const Config& config, std::spa
   work_.clear();
   stacks_.after(&work_, config.node);
   const ByteSet bytes = first_bytes(g, work_, 0);
+  *steps -= static_cast<int64_t>(table.exits.size());
   for (const StateTable::Exit& exit : table.exits) {
+    if (*steps <= 0) break;
     if (rule.counted) {
       const uint64_t count = static_cast<uint64_t>(config.count) + exit.count;
       if (count < rule.min || count > rule.max) continue;

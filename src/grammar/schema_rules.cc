@@ -11,7 +11,7 @@ namespace firesteel::grammar {
 namespace {
 
 constexpr uint32_t kMaxBlanks = 32;
-constexpr uint32_t kMaxProductLength = 2000;  // of a string with both a pattern and a length
+constexpr size_t kMaxProductStates = 1000;  // of a pattern and a length together: each needs a mask
 
 std::string json_quoted(std::string_view text) {
   std::string out;
@@ -379,15 +379,28 @@ void SchemaRules::write_string(const Conjunction& plain, Form form, uint32_t fro
   const Encoding encoding = bare ? Encoding::kUtf8 : Encoding::kJson;
   const bool lengths = min > 0 || max != kUnbounded;
   if (patterns.empty() && !lengths) return bare ? bare_text(from, to) : nfa_->call(from, json_string(), to);
-  if (!bare && patterns.empty()) return quoted(pool_->repeat(pool_->json_char(), min, max), from, to);
-  if (!bare && patterns.size() == 1 && !lengths) return quoted(patterns[0], from, to);
-  const uint32_t longest = max == kUnbounded ? min : max;
-  if (lengths && longest > kMaxProductLength) return items_.not_enforced("maxLength", plain.front().json);
-  const ExprId any = pool_->repeat(pool_->chars(CharSet::all()), 0, kUnbounded);
-  Automaton all = regular(*pool_, patterns.empty() ? any : patterns[0], encoding, builder_->budget());
+  const auto write = [&](ExprId inside) {
+    if (!bare) return quoted(inside, from, to);
+    Lowering(*pool_, encoding, builder_, true).lower(inside, from, to);
+  };
+  if (patterns.empty())
+    return write(pool_->repeat(bare ? pool_->chars(CharSet::all()) : pool_->json_char(), min, max));
+  // A pattern that only repeats one set of characters takes the lengths into its own bounds.
+  const ExprPool::Node node = pool_->node(patterns[0]);
+  if (patterns.size() == 1 && lengths && node.kind == ExprKind::kRepeat &&
+      pool_->node(node.children[0]).kind == ExprKind::kChars) {
+    min = std::max(min, node.min);
+    max = std::min(max, node.max);
+    return min > max ? void() : write(pool_->repeat(node.children[0], min, max));
+  }
+  if (!bare && patterns.size() == 1 && !lengths) return write(patterns[0]);
+  Automaton all = regular(*pool_, patterns[0], encoding, builder_->budget());
   for (size_t i = 1; i < patterns.size(); ++i)
     all = intersect(all, regular(*pool_, patterns[i], encoding, builder_->budget()), builder_->budget());
-  if (lengths) {
+  const uint64_t longest = max == kUnbounded ? min : max;
+  if (lengths && all.states.size() * (longest + 1) > kMaxProductStates) {
+    items_.not_enforced(max == kUnbounded ? "minLength" : "maxLength", plain.front().json);
+  } else if (lengths) {
     const ExprId counted = pool_->repeat(pool_->chars(CharSet::all()), min, max);
     all = intersect(all, regular(*pool_, counted, encoding, builder_->budget()), builder_->budget());
   }

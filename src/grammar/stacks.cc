@@ -32,31 +32,39 @@ void Stacks::release(Mark mark) {
   edges_.resize(mark.edges);
 }
 
-/// False: it is there already, or the set is full.
-bool Stacks::add(std::vector<Config>* configs, size_t begin, const Config& config) {
+uint32_t Stacks::count_key(const Config& config) const {
+  if (config.count == 0) return 0;
+  return std::min(config.count, grammar_->rule(grammar_->state(config.state).rule).min);
+}
+
+/// False: it is there already (the smaller count stays), or the set is full.
+bool Stacks::add(std::vector<Config>* configs, size_t begin, Config config) {
   const size_t size = configs->size() - begin;
-  const auto same = [&](const Config& c) {
-    return c.state == config.state && c.node == config.node && c.count == config.count;
+  const uint32_t key = count_key(config);
+  const auto merged = [&](Config& c) {
+    if (c.state != config.state || c.node != config.node || count_key(c) != key) return false;
+    c.count = std::min(c.count, config.count);
+    return true;
   };
   if (size < kScan) {
     for (size_t i = begin; i < configs->size(); ++i) {
-      if (same((*configs)[i])) return false;
+      if (merged((*configs)[i])) return false;
     }
     hashed_ = false;
     configs->push_back(config);
     return true;
   }
   if (size >= kMaxConfigs) return false;
-  const auto slot_of = [&](const Config& c) { return mix(mix(c.state, c.node), c.count) & (kSlots - 1); };
-  const auto insert = [&](const Config& c, size_t index) {
-    uint32_t slot = slot_of(c);
-    while (slot_epoch_[slot] == epoch_) {
-      if (same((*configs)[slot_index_[slot]]) && index == configs->size()) return false;
-      slot = (slot + 1) & (kSlots - 1);
+  const auto free_slot = [&](const Config& c, bool look) -> uint32_t {
+    uint32_t slot = mix(mix(c.state, c.node), count_key(c)) & (kSlots - 1);
+    for (; slot_epoch_[slot] == epoch_; slot = (slot + 1) & (kSlots - 1)) {
+      if (look && merged((*configs)[slot_index_[slot]])) return kNone;
     }
+    return slot;
+  };
+  const auto insert = [&](uint32_t slot, size_t index) {
     slot_epoch_[slot] = epoch_;
     slot_index_[slot] = static_cast<uint32_t>(index);
-    return true;
   };
   if (!hashed_) {
     hashed_ = true;
@@ -64,9 +72,11 @@ bool Stacks::add(std::vector<Config>* configs, size_t begin, const Config& confi
       std::fill(slot_epoch_.begin(), slot_epoch_.end(), 0);
       epoch_ = 1;
     }
-    for (size_t i = begin; i < configs->size(); ++i) insert((*configs)[i], i);
+    for (size_t i = begin; i < configs->size(); ++i) insert(free_slot((*configs)[i], false), i);
   }
-  if (!insert(config, configs->size())) return false;
+  const uint32_t slot = free_slot(config, true);
+  if (slot == kNone) return false;
+  insert(slot, configs->size());
   configs->push_back(config);
   return true;
 }

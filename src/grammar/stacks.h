@@ -66,7 +66,9 @@ class Stacks {
   static constexpr size_t kScan = 16;  // sets up to this size are searched one by one
   static constexpr size_t kSlots = 4096;
 
-  bool add(std::vector<Config>* configs, size_t begin, const Config& config);
+  bool add(std::vector<Config>* configs, size_t begin, Config config);
+  /// Once a counted rule may end, a smaller count can do all that a larger one can: one of them is enough.
+  uint32_t count_key(const Config& config) const;
   void call(std::vector<Config>* configs, size_t begin, uint32_t rule, uint32_t state, uint32_t node,
             uint32_t first_new);
   bool close_from(std::vector<Config>* configs, size_t begin);

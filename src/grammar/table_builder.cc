@@ -20,8 +20,12 @@ void sort_exits(std::vector<StateTable::Exit>* exits) {
 
 }  // namespace
 
-TableBuilder::TableBuilder(const Grammar& grammar, const Vocabulary& vocabulary)
-    : grammar_(grammar), vocabulary_(vocabulary), stacks_(&grammar), walk_(&vocabulary, &stacks_, &configs_) {
+TableBuilder::TableBuilder(const Grammar& grammar, const Vocabulary& vocabulary, CompileBudget* budget)
+    : grammar_(grammar),
+      vocabulary_(vocabulary),
+      budget_(budget),
+      stacks_(&grammar),
+      walk_(&vocabulary, &stacks_, &configs_) {
   find_followers();
   find_sizes();
 }
@@ -162,6 +166,7 @@ void TableBuilder::walk_alone(uint32_t s, Found* found) {
     const Frame& from = frames[depth - 1];
     const uint32_t target = grammar_.next(grammar_.state(from.state), vocabulary_.byte(node));
     ++found->visited;
+    if (!budget_->spend()) return;
     if (target == Grammar::kDead) {
       node = vocabulary_.skip(node);
       continue;
@@ -185,9 +190,11 @@ void TableBuilder::walk_with_calls(uint32_t s, Found* found) {
   walk_.run(0, vocabulary_.node_count(), 0, 0, first_bytes(grammar_, configs_, 0), &steps,
             [&](uint32_t node, bool left) {
               ++found->visited;
+              if (!budget_->spend(8)) steps = 0;
               for (int32_t id : vocabulary_.tokens_at(node)) found->tokens.push_back({id, 1});
               if (left) add_exits(node, 0, follow_[grammar_.state(s).rule], &found->exits);
             });
+  if (steps <= 0) budget_->exhaust("is too ambiguous");
   sort_exits(&found->exits);
   configs_.clear();
   stacks_.release({1, 0});
@@ -314,6 +321,7 @@ std::shared_ptr<const StateTable> TableBuilder::build(uint32_t s) {
   } else {
     walk_alone(s, &found);
   }
+  if (!budget_->ok()) return nullptr;
   std::shared_ptr<const StateTable> table;
   if (found.visited >= kCheapVisits) table = pack(std::move(found), rule.counted);
   if (described) vocabulary_.store().put(key, table);

@@ -12,8 +12,8 @@ namespace firesteel::grammar {
 
 class TableBuilder {
  public:
-  TableBuilder(const Grammar& grammar, const Vocabulary& vocabulary);
-  /// Null when walking the trie from the state is cheap.
+  TableBuilder(const Grammar& grammar, const Vocabulary& vocabulary, CompileBudget* budget);
+  /// Null when walking the trie from the state is cheap, or when the budget is spent.
   std::shared_ptr<const StateTable> build(uint32_t state);
 
  private:
@@ -38,6 +38,7 @@ class TableBuilder {
 
   const Grammar& grammar_;
   const Vocabulary& vocabulary_;
+  CompileBudget* budget_;
   Stacks stacks_;
   std::vector<Config> configs_;
   TrieWalk walk_;

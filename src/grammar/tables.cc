@@ -75,20 +75,19 @@ void TableStore::put(const std::string& key, std::shared_ptr<const StateTable> t
 Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::create(
     std::shared_ptr<const Grammar> grammar, std::shared_ptr<const Vocabulary> vocabulary,
     CompileBudget* budget) {
-  constexpr size_t kMaxTableBytes = 32u << 20;
   auto out = std::make_shared<CompiledGrammar>();
   out->tables_.resize(grammar->state_count());
   out->bytes_ = grammar->bytes() + out->tables_.size() * sizeof(out->tables_[0]);
-  TableBuilder builder(*grammar, *vocabulary);
-  const double from = budget->cpu_used();
+  TableBuilder builder(*grammar, *vocabulary, budget);
+  size_t table_bytes = 0;
   for (uint32_t s = 0; s < grammar->state_count(); ++s) {
     if (!budget->spend(64)) return budget->error();
-    const double used = budget->cpu_used();
-    if (used - from > budget->limits().table_seconds || used > budget->limits().cpu_seconds * 0.9) break;
     out->tables_[s] = builder.build(s);
-    if (out->tables_[s]) out->bytes_ += out->tables_[s]->bytes();
-    if (out->bytes_ > kMaxTableBytes) break;
+    if (out->tables_[s]) table_bytes += out->tables_[s]->bytes();
+    if (table_bytes > budget->limits().table_bytes) budget->exhaust("needs too much memory");
+    if (!budget->ok()) return budget->error();
   }
+  out->bytes_ += table_bytes;
   out->grammar_ = std::move(grammar);
   out->vocabulary_ = std::move(vocabulary);
   return std::shared_ptr<const CompiledGrammar>(std::move(out));

@@ -69,7 +69,8 @@ class TableStore {
 /// A grammar with its tables for one vocabulary. Immutable, any number of threads and matchers.
 class CompiledGrammar {
  public:
-  /// Builds tables until `budget`'s share for them is spent; states without one cost time when they are met.
+  /// Builds the tables of every state that needs one, so that no mask is slow later; a grammar for which that
+  /// takes more than the budget is refused (kLimit).
   static Result<std::shared_ptr<const CompiledGrammar>> create(std::shared_ptr<const Grammar> grammar,
                                                                std::shared_ptr<const Vocabulary> vocabulary,
                                                                CompileBudget* budget);

@@ -1,9 +1,10 @@
-// The grammar of tool calls in the model's own markup:
-// <tool_call>NAME<arg_key>K</arg_key><arg_value>V</arg_value>…
-// </tool_call>, without white space between the parts, arguments in the order in which the schema names them.
+// The grammar of tool calls in the model's own markup, without white space between the parts and with
+// arguments in the order in which the schema names them:
+//   <tool_call>NAME<arg_key>K</arg_key><arg_value>V</arg_value>…</tool_call>
 //
-// The six tags are single special tokens and are matched as such: they cannot appear inside a value. The text
-// of a value cannot spell the closing tag either. One compilation, one thread.
+// The six tags are single special tokens and are matched as such: they cannot appear inside a value. A string
+// value cannot spell the closing tag in text either, unless its schema bounds its length. One compilation,
+// one thread.
 #pragma once
 
 #include <cstdint>

@@ -60,6 +60,8 @@ TEST(JsonSchema, Keywords) {
       {R"({"type":"string","pattern":"^[a-c]+$"})", {"\"abc\""}, {"\"\"", "\"abd\"", "\"\\u0061\""}},
       {R"({"type":"string","pattern":"b"})", {"\"abc\"", "\"b\""}, {"\"ac\""}},
       {R"({"type":"string","pattern":"^\"\\\\$"})", {R"("\"\\")"}, {R"("\"")"}},
+      {R"({"type":"string","pattern":"^(a|\\n)+$","maxLength":7})", {R"("a\na")"}, {"\"\"", "\"aaaaaaaa\""}},
+      {R"({"type":"string","pattern":"a","maxLength":3})", {"\"bab\""}, {"\"bb\"", "\"babb\""}},
       {R"({"type":"string","pattern":"^a*$","maxLength":3,"minLength":1})",
        {"\"aaa\""},
        {"\"\"", "\"aaaa\"", "\"ab\""}},
@@ -126,6 +128,7 @@ TEST(JsonSchema, WhatCannotBeEnforcedIsRefusedOrNamed) {
       {R"({"$ref":"https://example.com/s.json"})", "$ref at $"},
       {R"({"type":"string","pattern":"(?=a)b"})", "pattern at $"},
       {R"({"type":"object","additionalProperties":true,"minProperties":3})", "minProperties at $"},
+      {R"({"type":"string","pattern":"^https?://","maxLength":200})", "maxLength at $"},
       {R"({"allOf":[{"type":"integer"},{"not":{"const":3}}]})", "not at $.allOf[1]"},
       {R"({"type":"array","items":{"anyOf":[{"not":{}},{}]}})", "not at $.items.anyOf[0]"},
   };
