@@ -54,7 +54,8 @@ def plan(total, warm, streams, rng):
             continue
         request = good(i)
         if draw < MALFORMED + CANCELLED:
-            request.cancel = rng.randrange(1, 12) if request.body["stream"] else rng.random() * 1.5
+            most = max(2, min(12, request.body["max_tokens"]))
+            request.cancel = rng.randrange(1, most) if request.body["stream"] else rng.random() * 0.6
             out.append((request, None))
         elif asked and rng.random() < REPEATED:
             j = rng.choice(asked)
@@ -117,11 +118,12 @@ def open_files(pids):
 
 
 class Run:
-    def __init__(self, port, requests, clients):
-        self.port, self.requests = port, requests
+    def __init__(self, port, requests, clients, failures):
+        self.port, self.requests, self.failures = port, requests, failures
+        self.started = time.monotonic()
         self.work = queue.Queue()
         self.lock = threading.Lock()
-        self.failures, self.keys, self.waiting = [], {}, collections.defaultdict(list)
+        self.keys, self.waiting = {}, collections.defaultdict(list)
         self.kinds, self.errors, self.answers = collections.Counter(), collections.Counter(), collections.Counter()
         self.first, self.late = [], []  # (arrival, seconds, background); seconds until a client was free
         self.cancelled = self.malformed = self.compared = self.done = 0
@@ -135,7 +137,7 @@ class Run:
             item = self.work.get()
             if item is None:
                 break
-            i, due, started = item
+            i, due = item
             request, again = self.requests[i]
             self.late.append(time.monotonic() - due)
             try:
@@ -145,7 +147,7 @@ class Run:
                         self.malformed += 1
                         self.errors[code or "(left)"] += 1
                 else:
-                    self.judge(i, request, again, client.ask(request), due - started, due)
+                    self.judge(i, request, again, client.ask(request), due - self.started, due)
             except Exception as e:  # every kind of failure is one finding
                 self.fail(f"request {i} ({request.way()}): {type(e).__name__}: {e}", type(e).__name__)
                 client.close()
@@ -201,7 +203,7 @@ class Run:
             tick()
 
     def put(self, i, due):
-        self.work.put((i, due, self.started))
+        self.work.put((i, due))
 
     def drain(self, tick):
         deadline = time.monotonic() + LEAVE
@@ -218,14 +220,14 @@ class Run:
             t.join()
 
 
-def soak(options, server, summary):
-    port, started = server.port, time.monotonic()
+def soak(options, server, summary, failures):
+    port = server.port
     rng = random.Random(options.seed)
     seconds, total = options.minutes * 60, options.requests
     warm = max(total // 10, 1)
     streams = get(port, "/health")[1]["streams"]["max"]
-    run = Run(port, plan(total, warm, streams, rng), options.clients)
-    run.started = started
+    run = Run(port, plan(total, warm, streams, rng), options.clients, failures)
+    started = run.started
     pids = server.pids()
     if len(pids) != options.ranks:
         raise RuntimeError(f"{options.ranks} ranks were to run, not {len(pids)}")
@@ -269,7 +271,6 @@ def soak(options, server, summary):
     health, after, files_after = get(port, "/health")[1], resident_kib(*pids), open_files(pids)
     curve.append([round(time.monotonic() - started), after])
     change = (after - before) / before * 100
-    failures = run.failures
 
     for kind in ("pages", "slots"):
         if health[kind]["free"] != health[kind]["total"]:
@@ -314,7 +315,6 @@ def soak(options, server, summary):
                                                        "requests_finished_total", "requests_failed_total",
                                                        "completion_tokens_total", "http_requests_total")},
     })
-    return failures
 
 
 def report(s):
@@ -357,7 +357,7 @@ def main():
     server, failures = Server(options.program, options.model, "--ranks", str(options.ranks)), []
     try:
         server.wait_ready()
-        failures = soak(options, server, summary)
+        soak(options, server, summary, failures)
         report(summary)
     except Exception as e:
         failures.append(f"{type(e).__name__}: {e}\n" + "".join(list(server.log)[-20:]))
