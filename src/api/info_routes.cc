@@ -61,8 +61,9 @@ void handle_health(const Service& service, http::Exchange& exchange, const http:
   Engine* engine = service.engine.load();
   const bool stopping = service.stopping.load();
   Json body;
-  body["ok"] = engine != nullptr && !stopping;
-  body["status"] = stopping ? "stopping" : engine == nullptr ? "loading" : "ok";
+  const bool whole = engine != nullptr && engine->stats().whole;
+  body["ok"] = whole && !stopping;
+  body["status"] = stopping ? "stopping" : engine == nullptr ? "loading" : whole ? "ok" : "recovering";
   body["backend"] = "firesteel";
   body["model"] = service.options.model_id;
   if (engine != nullptr) {

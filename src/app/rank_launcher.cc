@@ -1,5 +1,6 @@
 #include "app/rank_launcher.h"
 
+#include <linux/close_range.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -33,6 +34,7 @@ pid_t start(const std::vector<std::string>& arguments) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);  // clients' connections are not ours to hold open
   execv("/proc/self/exe", argv.data());
   _exit(127);
 }

@@ -52,8 +52,21 @@ Result<std::unique_ptr<addrinfo, AddrInfoFree>> resolve(const std::string& host,
   addrinfo* list = nullptr;
   const int rc =
       getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  if (rc == EAI_AGAIN) return Error{ErrorCode::kUnavailable, "no answer yet to what " + host + " is"};
   if (rc != 0) return Error{ErrorCode::kInvalidArgument, "cannot resolve " + host + ": " + gai_strerror(rc)};
   return std::unique_ptr<addrinfo, AddrInfoFree>(list);
+}
+
+/// No delay, and a peer whose machine vanished without a word breaks the link within some ten seconds.
+void set_up(int fd) {
+  const auto set = [fd](int level, int option, int value) {
+    setsockopt(fd, level, option, &value, sizeof value);
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 4);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
 /// Sends or receives exactly `bytes` bytes.
@@ -116,7 +129,10 @@ Result<Socket> accept_until(const Socket& listener, Deadline deadline) {
   for (;;) {
     if (!wait_for(listener.fd(), POLLIN, deadline)) return too_late("waiting for a peer");
     Socket s(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (s) return s;
+    if (s) {
+      set_up(s.fd());
+      return s;
+    }
     if (errno != EINTR && errno != ECONNABORTED && errno != EAGAIN) return socket_error("accept");
   }
 }
@@ -136,8 +152,7 @@ Result<Socket> connect_until(const std::string& host, uint16_t port, Deadline de
         if (getsockopt(s.fd(), SOL_SOCKET, SO_ERROR, &error, &n) != 0 || error != 0) continue;
       }
       fcntl(s.fd(), F_SETFL, fcntl(s.fd(), F_GETFL) & ~O_NONBLOCK);
-      const int on = 1;
-      setsockopt(s.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+      set_up(s.fd());
       return s;
     }
     if (Clock::now() >= deadline) return too_late("connecting to " + where);
