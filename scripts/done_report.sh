@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints, for each number under "Done when" of first light, which tests covered it and how they ended.
+# Prints, for each number under "Done when" of first light and of the ranks, which tests covered it and how they ended.
 #   scripts/done_report.sh CTEST_OUTPUT …     (what ctest printed; fuzz figures from build/reports/fuzz.txt)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -34,3 +34,14 @@ echo "  sanitizers not run here: scripts/sanitize.sh (figures in docs/testing.md
 sed 's/^/  /' build/reports/fuzz.txt 2>/dev/null || echo "  fuzz targets: did not run"
 echo "Done 8: measured speeds"
 echo "  not run here: bench programs (figures in docs/performance.md)"
+echo "Ranks"
+covers "ranks 1" "the same ids on 1, 2 and 4 ranks over threads, shared memory and TCP; the FP8 form" \
+  "engine_ranks_tiny=2 of the 320; all by scripts/ranks.sh" engine_ranks_tiny-fp8 engine_ranks_demo \
+  decode_group_sampler_test comm_test
+covers "ranks 2" "killed, stopped, slow, restarted, differing ranks; faulty links" \
+  "engine_rank_faults=12 points of each fault; 50 by scripts/ranks.sh" e2e_ranks engine_record_test
+echo "Done ranks 3: network namespaces"
+echo "  not run here: scripts/netns_test.sh (figures in docs/testing.md)"
+covers "ranks 4" "the model-based test of the scheduler" engine_scheduler_test
+echo "Done ranks 5: soak"
+echo "  not run here: scripts/soak.sh (figures in docs/testing.md)"
