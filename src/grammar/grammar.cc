@@ -4,6 +4,13 @@
 
 namespace firesteel::grammar {
 
+namespace {
+
+constexpr size_t kRangesToScan = 4;       // a state with more ranges gets a table of targets
+constexpr size_t kMaxWideStates = 32768;  // tables of 1 KiB: bounds memory
+
+}  // namespace
+
 size_t Grammar::bytes() const {
   return rules_.size() * sizeof(Rule) + states_.size() * sizeof(State) + edges_.size() * sizeof(Edge) +
          calls_.size() * sizeof(Call) + dense_.size() * sizeof(uint32_t);
@@ -84,7 +91,6 @@ std::vector<bool> GrammarBuilder::reaching(bool without_bytes) const {
 
 void GrammarBuilder::append(const Automaton& automaton, uint32_t id, const std::vector<uint32_t>& names,
                             Grammar* out) const {
-  constexpr size_t kRangesToScan = 4;
   const Draft& draft = rules_[id];
   Rule& rule = out->rules_[names[id]];
   rule.start = out->state_count();
@@ -133,6 +139,7 @@ Result<std::shared_ptr<const Grammar>> GrammarBuilder::finish(uint32_t root) {
   std::vector<Automaton> automata;
   names[root] = 0;
   uint32_t states = 0;
+  size_t wide = 0;
   for (size_t i = 0; i < order.size(); ++i) {
     const Draft& draft = rules_[order[i]];
     automata.push_back(draft.counted ? draft.item : determinize(nfa_, draft.start, draft.end, facts));
@@ -140,6 +147,7 @@ Result<std::shared_ptr<const Grammar>> GrammarBuilder::finish(uint32_t root) {
     if (states > budget()->limits().states) budget()->exhaust("needs too many states");
     if (!budget()->ok()) return budget()->error();
     for (const auto& state : automata.back().states) {
+      wide += state.edges.size() > kRangesToScan;
       for (const auto& c : state.calls) {
         if (names[c.rule] != kNoRule) continue;
         names[c.rule] = static_cast<uint32_t>(order.size());
@@ -147,6 +155,8 @@ Result<std::shared_ptr<const Grammar>> GrammarBuilder::finish(uint32_t root) {
       }
     }
   }
+  if (wide > kMaxWideStates) budget()->exhaust("needs too much memory");
+  if (!budget()->ok()) return budget()->error();
   out->rules_.resize(order.size());
   for (size_t i = 0; i < order.size(); ++i) append(automata[i], order[i], names, out.get());
   return std::shared_ptr<const Grammar>(std::move(out));

@@ -37,11 +37,11 @@ const compiler = await x.GrammarCompiler.createGrammarCompiler(info, false);
 const probe = new Probe(program, file);
 const random = new Random(seed);
 
-// Not compared: enums where one string begins another (that version reads "rede" as one of "red" and "r"), minLength and maxLength (that version then allows raw control characters, which is no JSON, and no
+// Not compared: upper bounds (up to 191 that version lets 197 through), enums where one string begins another (that version reads "rede" as one of "red" and "r"), minLength and maxLength (that version then allows raw control characters, which is no JSON, and no
 // escapes), pattern and format (their escapes differ), numbers with a fraction (ours bound the exponent).
 function schema(d) {
   const kinds = d > 0 ? ['object', 'object', 'array', 'anyOf', 'tuple'] : [];
-  switch (random.pick([...kinds, 'string', 'integer', 'range', 'enum', 'const', 'boolean', 'null', 'ref'])) {
+  switch (random.pick([...kinds, 'string', 'integer', 'enum', 'const', 'boolean', 'null', 'ref'])) {
     case 'object': {
       const names = ['id', 'name', 'kind', 'über', 'x', 'xy'].filter(() => random.chance(0.4));
       if (names.length === 0) names.push('id');
@@ -56,7 +56,6 @@ function schema(d) {
     case 'anyOf': return {anyOf: [schema(d - 1), schema(0)]};
     case 'string': return {type: 'string'};
     case 'integer': return {type: 'integer'};
-    case 'range': { const low = random.below(300) - 150; return {type: 'integer', minimum: low, maximum: low + random.below(2000)}; }
     case 'enum': return {enum: ['red', 'green', 'ä"b', 7, true, null].filter(() => random.chance(0.5)).concat('blue')};
     case 'const': return {const: random.pick(['x', 12, false, 'a\\b'])};
     case 'boolean': return {type: 'boolean'};
