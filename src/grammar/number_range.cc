@@ -316,7 +316,7 @@ Automaton bounded_automaton(const NumberBounds& bounds, bool integer, uint32_t d
     whole = std::max(whole, bound->whole.size());
     fraction = std::max(fraction, bound->fraction.size());
   }
-  const bool strictly = bounds.low_exclusive || bounds.high_exclusive || divisor > 1;
+  const bool strictly = bounds.low_exclusive || bounds.high_exclusive || divisor > 0;
   const size_t most_whole = strictly ? std::clamp(kExact, std::min(whole, kMaxWhole), kMaxWhole) : kMaxWhole;
   Automaton out;
   if (integer) {

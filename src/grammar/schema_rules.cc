@@ -336,7 +336,7 @@ void SchemaRules::write_numbers(const Conjunction& plain, bool integer_only, uin
       }
     }
   }
-  if (!bounds.any() && divisor <= 1) return nfa_->call(from, whole ? integer() : number(), to);
+  if (!bounds.any() && divisor == 0) return nfa_->call(from, whole ? integer() : number(), to);
   embed(bounded_automaton(bounds, whole, static_cast<uint32_t>(divisor), builder_->budget()), nfa_, from, to);
 }
 
