@@ -31,7 +31,14 @@ struct ServeOptions {
   int port = 8888;  // 0: any free port
   int streams = 8;  // requests in one batch
   std::string context = "auto";
-  int max_tokens = 32768;  // reply budget of a request that names none
+  int max_tokens = 32768;                 // reply budget of a request that names none
+  std::vector<std::string> api_keys;      // "KEY" or "LABEL: KEY"
+  std::string api_key_file;               // such lines; read again when it changes
+  std::vector<std::string> cors_origins;  // web pages that may ask
+  bool open_metrics = false;              // /metrics without a key
+  std::vector<std::string>
+      model_names;            // what clients may call the model; the first is the one it answers with
+  bool strict_model = false;  // 404 for other names
   bool verbose = false;
 };
 int run_serve(const ServeOptions& options);

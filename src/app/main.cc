@@ -52,6 +52,20 @@ int run(int argc, char** argv) {
   serve_app->add_option("--max-tokens", serve.max_tokens, "reply budget of a request that names none")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  serve_app->add_option("--api-key", serve.api_keys, "key that requests must carry; may be repeated")
+      ->type_name("[LABEL: ]KEY");
+  serve_app
+      ->add_option("--api-key-file", serve.api_key_file,
+                   "file of keys, one a line, read again when it changes")
+      ->type_name("FILE");
+  serve_app->add_option("--cors-origins", serve.cors_origins, "web origins that may ask, or *")
+      ->type_name("ORIGIN");
+  serve_app->add_flag("--open-metrics", serve.open_metrics, "/metrics needs no key");
+  serve_app
+      ->add_option("--model-name", serve.model_names,
+                   "name(s) of the model for clients; default: its directory's")
+      ->type_name("NAME");
+  serve_app->add_flag("--strict-model", serve.strict_model, "404 for requests that name another model");
   serve_app->add_flag("--verbose", serve.verbose, "debug lines in the log");
 
   GenerateOptions generate;

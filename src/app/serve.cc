@@ -53,6 +53,12 @@ api::ApiOptions api_options(const ServeOptions& options, const ModelConfig& conf
   api.http.host = options.host;
   api.http.port = static_cast<uint16_t>(options.port);
   api.model_id = model_name(options.model.dir);
+  if (!options.model_names.empty()) {
+    api.model_id = options.model_names.front();
+    api.aliases.assign(options.model_names.begin() + 1, options.model_names.end());
+  }
+  api.strict_model = options.strict_model;
+  api.access = {options.api_keys, options.api_key_file, options.cors_origins, options.open_metrics};
   if (config.default_temperature >= 0) api.temperature = config.default_temperature;
   if (config.default_top_p > 0) api.top_p = config.default_top_p;
   if (config.default_top_k > 0) api.top_k = config.default_top_k;
