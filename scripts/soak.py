@@ -126,7 +126,7 @@ class Run:
         self.keys, self.waiting = {}, collections.defaultdict(list)
         self.kinds, self.errors, self.answers = collections.Counter(), collections.Counter(), collections.Counter()
         self.first, self.late = [], []  # (arrival, seconds, background); seconds until a client was free
-        self.cancelled = self.malformed = self.compared = self.done = 0
+        self.cancelled = self.malformed = self.compared = self.calls = self.done = 0
         self.threads = [threading.Thread(target=self.client, daemon=True) for _ in range(clients)]
         for t in self.threads:
             t.start()
@@ -169,6 +169,7 @@ class Run:
             if reply is None:
                 self.cancelled += 1
                 return
+            self.calls += len(reply.calls)
             if request.cancel is None:
                 key, question = reply.key(), i if again is None else again
                 if again is None:
@@ -298,7 +299,7 @@ def soak(options, server, summary, failures):
     summary.update({
         "requests": total, "minutes": round(end / 60, 2), "ranks": options.ranks, "clients": options.clients,
         "seed": options.seed, "cancelled": run.cancelled, "cancelled_in_the_engine": health["requests_cancelled_total"],
-        "malformed": run.malformed, "compared": run.compared,
+        "malformed": run.malformed, "compared": run.compared, "tool_calls": run.calls,
         "kinds": dict(sorted(run.kinds.items())), "answers_to_malformed": dict(sorted(run.errors.items())),
         "failures_by_kind": dict(run.answers),
         "first_token": {
@@ -319,7 +320,8 @@ def soak(options, server, summary, failures):
 
 def report(s):
     print(f"{s['requests']} requests in {s['minutes']} minutes on {s['ranks']} ranks: {s['cancelled']} cancelled, "
-          f"{s['malformed']} malformed, {s['compared']} compared with an earlier reply")
+          f"{s['malformed']} malformed, {s['compared']} compared with an earlier reply, "
+          f"{s['tool_calls']} tool calls")
     for kind, n in s["kinds"].items():
         print(f"  {n:6} {kind}")
     print("answers to malformed requests: " + ", ".join(f"{n} x {c}" for c, n in s["answers_to_malformed"].items()))

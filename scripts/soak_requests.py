@@ -12,11 +12,10 @@ import time
 
 from load_common import FILLER, TEXTS
 
-TOOLS = [
-    ("get_weather", "Weather of a city", {"city": {"type": "string"}}, ["city"]),
-    ("convert", "Converts an amount", {"amount": {"type": "number"}, "unit": {"type": "string"}}, ["amount"]),
-]
-TOOL_TEXTS = ["What is the weather in Paris?", "Convert 12 miles to km.", "Who are you?"]
+TOOLS = {  # name: description, parameter, what makes the bundled model call it
+    "get_weather": ("Get the weather", "city", ["What is the weather in Paris?", "Weather in Berlin?"]),
+    "search": ("Search the web", "query", ["Search for cats.", "Who are you?"]),
+}
 PATHS = {"chat": "/v1/chat/completions", "tools": "/v1/chat/completions", "completions": "/v1/completions",
          "messages": "/v1/messages", "messages_tools": "/v1/messages"}
 PATIENCE = 120  # seconds without a byte, of a good request
@@ -64,15 +63,14 @@ def good(i):
             body["system"] = "Be brief."
     else:
         body["reasoning_effort"] = rng.choice(["none", "low", "max"])
-    if kind == "tools":
-        body["tools"] = [{"type": "function", "function": {
-            "name": n, "description": d, "parameters": {"type": "object", "properties": p, "required": r}}}
-            for n, d, p, r in TOOLS]
-    if kind == "messages_tools":
-        body["tools"] = [{"name": n, "description": d, "input_schema": {"type": "object", "properties": p, "required": r}}
-                         for n, d, p, r in TOOLS]
     if kind in ("tools", "messages_tools"):
-        text, body["max_tokens"] = rng.choice(TOOL_TEXTS), rng.randrange(24, 64)
+        name = rng.choice(list(TOOLS))
+        description, parameter, texts = TOOLS[name]
+        schema = {"type": "object", "properties": {parameter: {"type": "string"}}, "required": [parameter]}
+        tool = {"name": name, "description": description}
+        body["tools"] = [dict(tool, input_schema=schema) if kind == "messages_tools" else
+                         {"type": "function", "function": dict(tool, parameters=schema)}]
+        text, body["max_tokens"] = rng.choice(texts), rng.randrange(24, 64)
     if kind != "completions":
         body["messages"] = [{"role": "user", "content": text}]
         if rng.random() < 0.2:
