@@ -20,10 +20,10 @@ clean_up() {
   done
   rm -rf "$work"
 }
-[ "$(id -u)" = 0 ] || unavailable "not root"
-command -v ip >/dev/null || unavailable "there is no ip command (Debian: iproute2)"
 trap clean_up EXIT
 trap 'exit 1' INT TERM
+[ "$(id -u)" = 0 ] || unavailable "not root"
+command -v ip >/dev/null || unavailable "there is no ip command (Debian: iproute2)"
 ip netns add "$a" 2>"$work/why" || unavailable "no network namespaces here: $(cat "$work/why")"
 ip netns add "$b"
 ip -n "$a" link add link0 type veth peer name link0 netns "$b" 2>"$work/why" ||
