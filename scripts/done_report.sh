@@ -36,7 +36,7 @@ echo "Done 8: measured speeds"
 echo "  not run here: bench programs (figures in docs/performance.md)"
 echo "Ranks"
 covers "ranks 1" "the same ids on 1, 2 and 4 ranks over threads, shared memory and TCP; the FP8 form" \
-  "engine_ranks_tiny=2 of the 320; all by scripts/ranks.sh" engine_ranks_tiny-fp8 engine_ranks_demo \
+  "engine_ranks_tiny=3 of the 320; all by scripts/ranks.sh" engine_ranks_tiny-fp8 engine_ranks_demo \
   "model_ranks_test=logits, hidden rows and MTP rows of five models, bit for bit" decode_group_sampler_test comm_test
 covers "ranks 2" "killed, stopped, slow, restarted, differing ranks; faulty links" \
   "engine_rank_faults=12 points of each fault; 50 by scripts/ranks.sh" e2e_ranks engine_record_test
