@@ -4,9 +4,24 @@
 
 namespace firesteel {
 
+namespace {
+
+/// Numbers 0 to n-1 as a stack with 0 on top.
+void stack_up(std::vector<int32_t>& stack, int32_t n) {
+  stack.clear();
+  for (int32_t i = n - 1; i >= 0; --i) stack.push_back(i);
+}
+
+}  // namespace
+
 PagePool::PagePool(int32_t pages) : references_(static_cast<size_t>(pages)) {
   free_.reserve(static_cast<size_t>(pages));
-  for (int32_t page = pages - 1; page >= 0; --page) free_.push_back(page);
+  stack_up(free_, pages);
+}
+
+void PagePool::reset() {
+  CHECK(free() == size());
+  stack_up(free_, size());
 }
 
 int32_t PagePool::acquire() {
@@ -41,7 +56,12 @@ void PagePool::verify() const {
 
 SlotPool::SlotPool(int32_t slots) : taken_(static_cast<size_t>(slots)) {
   free_.reserve(static_cast<size_t>(slots));
-  for (int32_t slot = slots - 1; slot >= 0; --slot) free_.push_back(slot);
+  stack_up(free_, slots);
+}
+
+void SlotPool::reset() {
+  CHECK(free() == size());
+  stack_up(free_, size());
 }
 
 int32_t SlotPool::acquire() {

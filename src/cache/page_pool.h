@@ -20,6 +20,8 @@ class PagePool {
   int32_t acquire();
   void retain(int32_t page);
   void release(int32_t page);
+  /// Back to how it was made: later answers do not depend on earlier calls. Every page must be free.
+  void reset();
 
   int32_t size() const { return static_cast<int32_t>(references_.size()); }
   int32_t free() const { return static_cast<int32_t>(free_.size()); }
@@ -38,6 +40,7 @@ class SlotPool {
   /// A slot, or −1 when all are taken. Its state is whatever the last holder left: reset before use.
   int32_t acquire();
   void release(int32_t slot);
+  void reset();  // as of PagePool
 
   int32_t size() const { return static_cast<int32_t>(taken_.size()); }
   int32_t free() const { return static_cast<int32_t>(free_.size()); }

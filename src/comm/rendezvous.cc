@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "base/log.h"
 
 namespace firesteel {
 namespace {
@@ -146,6 +147,7 @@ Result<Group> Leader::form(const std::atomic<bool>* stop) {
   const int ranks = options_.ranks;
   const Deadline deadline = Clock::now() + options_.timeout;
   constexpr std::chrono::milliseconds kLook{100};
+  constexpr std::chrono::seconds kReport{10};
   struct Member {
     Socket data, watch;
     std::string host;
@@ -157,15 +159,23 @@ Result<Group> Leader::form(const std::atomic<bool>* stop) {
   const auto complete = [&] {
     return std::all_of(members.begin() + 1, members.end(), [](const Member& m) { return m.data && m.watch; });
   };
+  const auto missing = [&] {
+    std::string out;
+    for (int r = 1; r < ranks; ++r)
+      if (!members[static_cast<size_t>(r)].watch) out += (out.empty() ? "" : ", ") + std::to_string(r);
+    return out;
+  };
+  auto report = Clock::now() + kReport;
   while (!complete()) {
-    auto accepted = accept_until(listener_, stop != nullptr ? Clock::now() + kLook : deadline);
-    if (!accepted.ok() && stop != nullptr && !stop->load()) continue;
+    if (Clock::now() > report) {
+      LOG_INFO("still waiting for rank {}", missing());
+      report += kReport;
+    }
+    auto accepted = accept_until(listener_, std::min(deadline, Clock::now() + kLook));
+    const bool give_up = stop != nullptr ? stop->load() : Clock::now() >= deadline;
+    if (!accepted.ok() && !give_up) continue;
     if (!accepted.ok()) {
-      std::string missing;
-      for (int r = 1; r < ranks; ++r)
-        if (!members[static_cast<size_t>(r)].data)
-          missing += (missing.empty() ? "" : ", ") + std::to_string(r);
-      return Error{ErrorCode::kUnavailable, "rank " + missing + " did not come in time"};
+      return Error{ErrorCode::kUnavailable, "rank " + missing() + " did not come in time"};
     }
     Socket s = std::move(accepted).value();
     auto hello = receive_json(s, Clock::now() + std::chrono::seconds(2));

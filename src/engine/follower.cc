@@ -47,7 +47,7 @@ void Follower::clear(const Error& why) {
   executor_.fail_all(state_, why, outcome_);
   outcome_.clear();
   known_.clear();
-  state_.rounds = 0;
+  state_.reset();
 }
 
 }  // namespace firesteel

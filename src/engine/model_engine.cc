@@ -164,6 +164,7 @@ void ModelEngine::run() {
     }
     executor_.apply(record_, state_, outcome_);
     if (comm_ != nullptr && comm_->broken()) {
+      whole_.store(false, std::memory_order_release);  // before the readers hear of it
       for (RoundOutcome::Finished& f : outcome_.finished)
         if (f.reason == FinishReason::kError) f.error = ranks_lost(f.error.message);
     }
@@ -188,7 +189,7 @@ bool ModelEngine::join_ranks() {
   comm_ = group_->current();
   if (comm_ == nullptr || comm_->broken()) return false;
   fail_everything(ranks_lost());  // what came or ran while ranks were missing
-  state_.rounds = 0;
+  state_.reset();
   forgets_.clear();
   executor_.connect(comm_.get());
   whole_.store(true, std::memory_order_release);

@@ -41,6 +41,13 @@ void EngineState::verify() const {
   CHECK(running() == slots.size() - slots.free());
 }
 
+void EngineState::reset() {
+  CHECK(running() == 0);
+  pages.reset();
+  slots.reset();
+  rounds = 0;
+}
+
 uint64_t EngineState::digest() const {
   uint64_t hash = rounds * 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(pages.free());
   const auto mix = [&](int64_t value) {

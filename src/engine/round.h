@@ -42,6 +42,8 @@ struct EngineState {
   /// CHECKs what must hold between rounds: pools, tables, no page in two sequences. For tests and debug
   /// builds.
   void verify() const;
+  /// Back to how it was made, so that ranks with different pasts are equal again. Nothing may run.
+  void reset();
   /// Hash of what must be equal on all ranks after the same records.
   uint64_t digest() const;
 

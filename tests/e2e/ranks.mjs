@@ -13,11 +13,11 @@ const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const common = ['--model', modelDir, '--device', 'cpu', '--streams', '2', '--context', '2048'];
 
 /// Streams one long reply; returns its text, the error event if one came, and the time of each piece.
-async function ask(url, onPiece = () => {}) {
+async function ask(url, onPiece = () => {}, tokens = kTokens) {
   const reply = await fetch(`${url}/v1/chat/completions`, {
     method: 'POST',
     body: JSON.stringify({
-      messages: [{ role: 'user', content: 'Tell me a story.' }], stream: true, max_tokens: kTokens, ignore_eos: true,
+      messages: [{ role: 'user', content: 'Tell me a story.' }], stream: true, max_tokens: tokens, ignore_eos: true,
       temperature: 0.8, seed: 3, reasoning_effort: 'none',
     }),
   });
@@ -112,6 +112,14 @@ const ok = await run({
     if (refused.status !== 200) assert.equal(refused.status, 503);
     const back = await untilReady(two.url);
     note(`error after ${took} ms, ready again ${back} ms later`);
+    await same(two.url);
+  },
+  'a rank that is killed after requests that ran together': async () => {
+    // Pages and slots are then free in an order that a fresh process does not know.
+    await Promise.all([1, 2, 3, 4, 5, 6].map((n) => ask(two.url, () => {}, 20 * n)));
+    process.kill(children(two.pid)[0], 'SIGKILL');
+    await sleep(300);
+    await untilReady(two.url);
     await same(two.url);
   },
   'a rank that is killed while nothing runs': async () => {
