@@ -17,7 +17,7 @@ namespace firesteel {
 
 struct WatchLimits {
   std::chrono::milliseconds beat{250};
-  std::chrono::milliseconds dead{4000};
+  std::chrono::milliseconds dead{3500};  // what runs must end with an error within 5 s
 };
 
 class Watch {
