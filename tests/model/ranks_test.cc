@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "comm/rendezvous.h"
 #include "harness.h"
+#include "random_model.h"
 #include "support/golden.h"
+#include "support/random.h"
 
 namespace firesteel {
 namespace {
@@ -66,13 +69,8 @@ Pass run_rank(const std::string& dir, Placement placement, Communicator* comm,
   return out;
 }
 
-class Ranks : public ::testing::TestWithParam<std::tuple<const char*, int>> {};
-
-TEST_P(Ranks, HaveTheBitsOfOne) {
-  const auto [name, ranks] = GetParam();
-  const bool bundled = std::string(name) == "demo";
-  const std::string dir = bundled ? test::source_dir() + "/models/demo" : test::golden_model_dir(name);
-  std::vector<int32_t> ids = Golden::of(bundled ? "tiny" : name).ints("input_ids");
+/// All ranks at once against one rank.
+void expect_bits_of_one(const std::string& dir, int ranks, const std::vector<int32_t>& ids) {
   const Pass whole = run_rank(dir, {}, nullptr, ids);
   ASSERT_TRUE(whole.status.ok()) << whole.status.error().message;
   auto comms = make_local_group(ranks);
@@ -106,6 +104,15 @@ TEST_P(Ranks, HaveTheBitsOfOne) {
   EXPECT_EQ(next_id, whole.width);
 }
 
+class Ranks : public ::testing::TestWithParam<std::tuple<const char*, int>> {};
+
+TEST_P(Ranks, HaveTheBitsOfOne) {
+  const auto [name, ranks] = GetParam();
+  const bool bundled = std::string(name) == "demo";
+  expect_bits_of_one(bundled ? test::source_dir() + "/models/demo" : test::golden_model_dir(name), ranks,
+                     Golden::of(bundled ? "tiny" : name).ints("input_ids"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Ranks,
                          ::testing::Combine(::testing::Values("tiny", "tiny-variant", "tiny-exl3", "tiny-fp8",
                                                               "demo"),
@@ -116,6 +123,25 @@ INSTANTIATE_TEST_SUITE_P(Models, Ranks,
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
+
+// A vocabulary of five blocks, shared and dense widths of three, experts of one, and attention heads of less
+// than one block in all: uneven parts, and ranks that hold no head, no expert or no shared expert at all.
+TEST(RanksOddShapes, UnevenAndEmptyParts) {
+  auto config = test::model_a_config();
+  config["vocab_size"] = 640;
+  config["intermediate_size"] = 384;
+  config["moe_intermediate_size"] = 128;
+  test::Random random(test::fresh_seed());
+  for (const int shared : {3, 1, 0}) {
+    config["n_shared_experts"] = shared;
+    test::RandomModelOptions options;
+    options.seed = random.below(1 << 30);
+    const std::string dir = test::write_random_model(config, options);
+    std::vector<int32_t> ids(75);
+    for (int32_t& id : ids) id = static_cast<int32_t>(random.below(640));
+    for (const int ranks : {2, 4}) expect_bits_of_one(dir, ranks, ids);
+  }
+}
 
 TEST(RanksControl, APartAddedInAnotherOrderIsSeen) {
   // Ranks 1 and 2 of four change places: the same numbers, another order, other bits.
