@@ -22,6 +22,7 @@ struct RankOptions {
   int ranks = 1;       // 1, 2 or 4
   int rank = -1;       // -1: rank 0, which starts the others on this machine
   std::string leader;  // HOST[:PORT] of rank 0; on rank 0: where it listens
+  bool quiet = false;  // the ranks that this one starts log warnings only
 };
 
 struct ServeOptions {
@@ -39,7 +40,7 @@ struct ServeOptions {
   std::vector<std::string>
       model_names;            // what clients may call the model; the first is the one it answers with
   bool strict_model = false;  // 404 for other names
-  bool verbose = false;
+  bool verbose = false, quiet = false;
 };
 int run_serve(const ServeOptions& options);
 

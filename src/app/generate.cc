@@ -118,8 +118,9 @@ Status generate(const GenerateOptions& options) {
   open_request.window = static_cast<int32_t>(window);
   EngineConfig engine_config;
   engine_config.max_streams = 1;
-  ASSIGN_OR_RETURN(const LedModel led,
-                   open_led_model(options.model, options.ranks, open_request, &engine_config));
+  RankOptions ranks = options.ranks;
+  ranks.quiet = true;
+  ASSIGN_OR_RETURN(const LedModel led, open_led_model(options.model, ranks, open_request, &engine_config));
   ASSIGN_OR_RETURN(const auto engine,
                    ModelEngine::create(*led.open.model, engine_config, nullptr, led.group.get()));
 

@@ -66,7 +66,8 @@ int run(int argc, char** argv) {
                    "name(s) of the model for clients; default: its directory's")
       ->type_name("NAME");
   serve_app->add_flag("--strict-model", serve.strict_model, "404 for requests that name another model");
-  serve_app->add_flag("--verbose", serve.verbose, "debug lines in the log");
+  auto* verbose = serve_app->add_flag("--verbose", serve.verbose, "debug lines in the log");
+  serve_app->add_flag("--quiet", serve.quiet, "warnings and errors only in the log")->excludes(verbose);
 
   GenerateOptions generate;
   auto* generate_app = app.add_subcommand("generate", "one reply, printed");
@@ -121,7 +122,7 @@ int run(int argc, char** argv) {
     std::fprintf(stderr, "firesteel: %s (see --help)\n", e.what());
     return 2;
   }
-  init_logging(serve.verbose);
+  init_logging(serve.verbose ? LogLevel::kDebug : serve.quiet ? LogLevel::kWarning : LogLevel::kInfo);
   if (*serve_app) return run_serve(serve);
   if (*generate_app) return run_generate(generate);
   if (*info_app) return run_info(info);

@@ -41,24 +41,27 @@ Result<GroupOptions> group_options(const ModelOptions& model, const RankOptions&
 }
 
 std::vector<std::string> follower_arguments(const ModelOptions& model, int ranks, int rank, uint16_t port,
-                                            const OpenRequest& request, const EngineConfig& engine) {
-  return {"serve",
-          "--model",
-          model.dir,
-          "--device",
-          model.device,
-          "--threads",
-          std::to_string(model.threads),
-          "--streams",
-          std::to_string(engine.max_streams),
-          "--context",
-          request.window == 0 ? "auto" : std::to_string(request.window),
-          "--ranks",
-          std::to_string(ranks),
-          "--rank",
-          std::to_string(rank),
-          "--leader",
-          "127.0.0.1:" + std::to_string(port)};
+                                            const OpenRequest& request, const EngineConfig& engine,
+                                            bool quiet) {
+  std::vector<std::string> out = {"serve",
+                                  "--model",
+                                  model.dir,
+                                  "--device",
+                                  model.device,
+                                  "--threads",
+                                  std::to_string(model.threads),
+                                  "--streams",
+                                  std::to_string(engine.max_streams),
+                                  "--context",
+                                  request.window == 0 ? "auto" : std::to_string(request.window),
+                                  "--ranks",
+                                  std::to_string(ranks),
+                                  "--rank",
+                                  std::to_string(rank),
+                                  "--leader",
+                                  "127.0.0.1:" + std::to_string(port)};
+  if (quiet) out.push_back("--quiet");
+  return out;
 }
 
 /// Threads of each rank when all run on this machine.
@@ -112,7 +115,8 @@ Result<LedModel> open_led_model(const ModelOptions& model_options, const RankOpt
     if (here) {
       std::vector<std::vector<std::string>> arguments;
       for (int r = 1; r < ranks.ranks; ++r)
-        arguments.push_back(follower_arguments(model, ranks.ranks, r, out.group->port(), request, *engine));
+        arguments.push_back(
+            follower_arguments(model, ranks.ranks, r, out.group->port(), request, *engine, ranks.quiet));
       out.launcher = std::make_unique<RankLauncher>(std::move(arguments));
     } else {
       LOG_INFO("rank 0 of {} waits for the others at port {}", ranks.ranks, out.group->port());

@@ -5,7 +5,8 @@
 
 namespace firesteel {
 /// Sets pattern and level of the process-wide logger; call once from main().
-void init_logging(bool verbose);
+enum class LogLevel { kDebug, kInfo, kWarning };
+void init_logging(LogLevel level);
 }  // namespace firesteel
 
 #define LOG_INFO(...) ::spdlog::info(__VA_ARGS__)
