@@ -20,10 +20,10 @@ struct EngineConfig {
   int32_t max_streams = 8;  // requests in one batch
   int32_t max_queue = 64;   // requests that may wait beyond those
   int32_t window = 0;       // tokens a request may span; 0: what the model and its pages allow
-  int32_t pages = 0;        // of the model's that may be used; 0: all
   int32_t prompt_rows = 0;  // prompt rows in a round while nothing decodes; 0: as many as the model takes
   int32_t busy_prompt_rows = 64;   // the same beside decoding replies: bounds the gap between their tokens
   int32_t headroom_tokens = 1024;  // reply tokens whose pages are taken at admission; more come page by page
+  int32_t pages = 0;               // of the model's that may be used; 0: all
 };
 
 /// A place in the batch and the request that has it.

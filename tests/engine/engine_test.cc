@@ -143,7 +143,10 @@ TEST(ModelEngine, RepliesSurviveAPoolThatIsTooSmall) {
 TEST(ModelEngine, BackgroundRequestsYieldAndGoOn) {
   FakeModel model(limits_of(24));
   RoundWatch watch;
-  EXPECT_EQ(wrong_replies(model, {}, 150, 9, 300, 200, &watch, true), 0);
+  // Whether one is running when a foreground request needs its pages is a matter of time: ask again if need
+  // be.
+  for (int i = 0; i < 20 && watch.preempts == 0; ++i)
+    EXPECT_EQ(wrong_replies(model, {}, 150, 9, 300, 200, &watch, true), 0);
   EXPECT_GT(watch.preempts, 0);
 }
 
