@@ -3,7 +3,8 @@
 // A reply is the one that a single rank gives, or ends with a retryable error within five seconds; the service comes
 // back by itself.
 import assert from 'node:assert/strict';
-import { execFileSync, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
+import { readFileSync, readdirSync } from 'node:fs';
 import { run, serve } from './served.mjs';
 
 const [program, modelDir] = process.argv.slice(2);
@@ -48,8 +49,18 @@ async function untilReady(url, limit = 30000) {
   }
 }
 
-const children = (pid) =>
-  execFileSync('ps', ['--ppid', String(pid), '-o', 'pid=']).toString().trim().split(/\s+/).map(Number);
+/// The processes that `pid` started, oldest first.
+function children(pid) {
+  const parentOf = (n) => {
+    try {
+      return Number(readFileSync(`/proc/${n}/stat`, 'latin1').replace(/^.*\) /s, '').split(' ')[1]);
+    } catch {
+      return -1; // it ended meanwhile
+    }
+  };
+  const all = readdirSync('/proc').filter((name) => /^\d+$/.test(name)).map(Number).sort((a, b) => a - b);
+  return all.filter((n) => parentOf(n) === pid);
+}
 
 /// Asks, does `act` in the middle of the reply, and checks that what came is the beginning of the reference and that
 /// the end was a retryable error in time.
