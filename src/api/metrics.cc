@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "base/clock.h"
+
 namespace firesteel::api {
 namespace {
 
@@ -13,12 +15,6 @@ const std::vector<double> kGapSeconds = {0.001, 0.0025, 0.005, 0.01, 0.015, 0.02
 const std::vector<double> kTokens = {1,      2,       5,       10,      20,       50,     100,
                                      200,    500,     1'000,   2'000,   5'000,    10'000, 20'000,
                                      50'000, 100'000, 200'000, 500'000, 1'000'000};
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 void observe_span(Histogram& histogram, int64_t from, int64_t to) {
   if (from != 0 && to >= from) histogram.observe(static_cast<double>(to - from) * 1e-9);

@@ -9,14 +9,10 @@
 #include <random>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace firesteel {
 namespace {
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 double cpu_seconds() {
   rusage usage{};

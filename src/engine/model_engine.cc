@@ -5,17 +5,12 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "engine/limits.h"
 #include "engine/record_codec.h"
 
 namespace firesteel {
 namespace {
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 Error ranks_lost(const std::string& why = "a machine of the group is lost") {
   return {ErrorCode::kUnavailable, why + "; the service comes back by itself, try again soon"};

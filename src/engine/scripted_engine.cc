@@ -4,18 +4,13 @@
 #include <chrono>
 #include <utility>
 
+#include "base/clock.h"
 #include "engine/limits.h"
 
 namespace firesteel {
 namespace {
 
 constexpr int64_t kPollNs = 2'000'000;  // how late a cancellation may be noticed
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 }  // namespace
 
