@@ -61,14 +61,14 @@ void handle_health(const Service& service, http::Exchange& exchange, const http:
   Engine* engine = service.engine.load();
   const bool stopping = service.stopping.load();
   Json body;
-  const bool whole = engine != nullptr && engine->stats().whole;
+  const EngineStats stats = engine != nullptr ? engine->stats() : EngineStats{};
+  const bool whole = engine != nullptr && stats.whole;
   body["ok"] = whole && !stopping;
   body["status"] = stopping ? "stopping" : engine == nullptr ? "loading" : whole ? "ok" : "recovering";
   body["backend"] = "firesteel";
   body["model"] = service.options.model_id;
   if (engine != nullptr) {
     const EngineInfo info = engine->info();
-    const EngineStats stats = engine->stats();
     body["busy"] = stats.running > 0;
     body["requests_running"] = stats.running;
     body["requests_waiting"] = stats.queued;

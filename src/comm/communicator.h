@@ -23,7 +23,7 @@
 namespace firesteel {
 
 /// What a frame is for; both sides must agree.
-enum class CommOp : uint32_t { kSum = 1, kCandidates, kDigest, kControl, kSettings };
+enum class CommOp : uint32_t { kSum = 1, kCandidates, kControl, kSettings };
 
 inline constexpr size_t kMaxRanks = 4;
 

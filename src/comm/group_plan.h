@@ -9,6 +9,9 @@
 
 namespace firesteel {
 
+/// How long ranks wait for each other to read their weights: those of the largest models take minutes.
+inline constexpr std::chrono::minutes kLoadPatience{60};
+
 struct GroupPlan {
   int64_t pages = 0, window = 0;
 };

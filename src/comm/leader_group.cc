@@ -5,8 +5,6 @@
 namespace firesteel {
 namespace {
 
-// Weights of the largest models take minutes to read.
-constexpr std::chrono::minutes kLoadPatience{60};
 constexpr std::chrono::milliseconds kLook{
     100};  // between two looks at whether to stop, or whether the group broke
 

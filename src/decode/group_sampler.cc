@@ -25,7 +25,11 @@ constexpr size_t kUsualCandidates = 64;
 }  // namespace
 
 GroupSampler::GroupSampler(int32_t vocab, int32_t ranks, int32_t first_id, int32_t widest, int32_t max_rows)
-    : ranks_(ranks), first_id_(first_id), widest_(widest), scratch_(vocab), maxima_(static_cast<size_t>(max_rows)) {
+    : ranks_(ranks),
+      first_id_(first_id),
+      widest_(widest),
+      scratch_(vocab),
+      maxima_(static_cast<size_t>(max_rows)) {
   if (ranks == 1) return;
   const size_t rows = static_cast<size_t>(max_rows);
   const size_t bytes = std::max({sizeof(RowHeader) + static_cast<size_t>(widest) * sizeof(Candidate),
@@ -40,7 +44,8 @@ Status GroupSampler::gather(Communicator& comm, size_t bytes) {
                          std::span(all_).first(bytes * static_cast<size_t>(ranks_)));
 }
 
-Status GroupSampler::gather_maxima(Communicator& comm, const RoundDigest& digest, std::span<const SampleRow> rows) {
+Status GroupSampler::gather_maxima(Communicator& comm, const RoundDigest& digest,
+                                   std::span<const SampleRow> rows) {
   std::memcpy(mine_.data(), &digest, sizeof digest);
   const size_t bytes = sizeof digest + rows.size() * sizeof(float);
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -54,9 +59,9 @@ Status GroupSampler::gather_maxima(Communicator& comm, const RoundDigest& digest
     RoundDigest other;
     std::memcpy(&other, from, sizeof other);
     if (other.state != digest.state || other.streams != digest.streams) {
-      const Error error{ErrorCode::kInternal,
-                        "ranks " + std::to_string(comm.rank()) + " and " + std::to_string(r) + " computed different " +
-                            (other.state != digest.state ? "states" : "activations")};
+      const Error error{ErrorCode::kInternal, "ranks " + std::to_string(comm.rank()) + " and " +
+                                                  std::to_string(r) + " computed different " +
+                                                  (other.state != digest.state ? "states" : "activations")};
       comm.abort(error);
       return error;
     }
@@ -85,8 +90,8 @@ size_t GroupSampler::pack(const SampleRow& row, float global_max, int32_t stage,
   return bytes;
 }
 
-Status GroupSampler::unpack(Communicator& comm, const SampleRow& row, float global_max, int32_t stage, size_t message,
-                            size_t at, int32_t* id) {
+Status GroupSampler::unpack(Communicator& comm, const SampleRow& row, float global_max, int32_t stage,
+                            size_t message, size_t at, int32_t* id) {
   const int32_t capacity = shard_capacity(row.key.params, widest_, stage);
   std::array<ShardCandidates, kMaxRanks> shards;
   for (size_t r = 0; r < static_cast<size_t>(ranks_); ++r) {
@@ -98,9 +103,10 @@ Status GroupSampler::unpack(Communicator& comm, const SampleRow& row, float glob
       comm.abort(error);
       return error;
     }
-    shards[r] = {{reinterpret_cast<const Candidate*>(from + sizeof header), static_cast<size_t>(header.count)},
-                 header.mass,
-                 header.complete != 0};
+    shards[r] = {
+        {reinterpret_cast<const Candidate*>(from + sizeof header), static_cast<size_t>(header.count)},
+        header.mass,
+        header.complete != 0};
   }
   *id = choose(std::span(shards).first(static_cast<size_t>(ranks_)), row.key, global_max, scratch_).id;
   return {};
@@ -124,14 +130,15 @@ Status GroupSampler::draw(Communicator* comm, const RoundDigest& digest, std::sp
   CHECK(rows.size() <= maxima_.size() && ids.size() == rows.size() && (comm != nullptr || ranks_ == 1));
   if (ranks_ == 1) {
     for (size_t i = 0; i < rows.size(); ++i)
-      ids[i] = sample_token(rows[i].logits, rows[i].key.params, rows[i].key.seed, rows[i].key.position, scratch_);
+      ids[i] =
+          sample_token(rows[i].logits, rows[i].key.params, rows[i].key.seed, rows[i].key.position, scratch_);
     return {};
   }
   RETURN_IF_ERROR(gather_maxima(*comm, digest, rows));
   for (size_t first = 0, last = 0; first < rows.size(); first = last) {
     size_t bytes = 0;
     while (last < rows.size() && (last == first || bytes + row_bytes(rows[last], 0) <= mine_.size())) {
-      shard_max(rows[last].logits, scratch_);
+      if (rows.size() > 1) shard_max(rows[last].logits, scratch_);  // of one row the scratch still knows it
       bytes += pack(rows[last], maxima_[last], 0, mine_.data() + bytes);
       ++last;
     }

@@ -1,5 +1,6 @@
 #include "engine/record_codec.h"
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -44,12 +45,12 @@ class Reader {
     fail();
     return 0;
   }
+  /// Into a list that keeps its room: a round allocates nothing.
   template <typename T>
-  std::vector<T> list() {
-    std::vector<T> out(count(sizeof(T)));
+  void list(std::vector<T>& out) {
+    out.resize(count(sizeof(T)));
     if (!out.empty()) std::memcpy(out.data(), left_.data(), out.size() * sizeof(T));
     left_ = left_.subspan(out.size() * sizeof(T));
-    return out;
   }
   void fail() {
     ok_ = false;
@@ -79,8 +80,8 @@ void put_request(std::vector<std::byte>& out, const Request& request) {
 std::unique_ptr<Request> get_request(Reader& in, uint64_t id) {
   auto request = std::make_unique<Request>();
   request->id = id;
-  request->spec.prompt = in.list<int32_t>();
-  request->spec.end_ids = in.list<int32_t>();
+  in.list(request->spec.prompt);
+  in.list(request->spec.end_ids);
   request->spec.sampling.temperature = in.get<double>();
   request->spec.sampling.top_p = in.get<double>();
   request->spec.sampling.min_p = in.get<double>();
@@ -127,20 +128,28 @@ Result<RecordKind> decode_record(std::span<const std::byte> bytes, const EngineS
   const auto kind = in.get<RecordKind>();
   if (kind == RecordKind::kStop && in.at_end()) return kind;
   if (kind != RecordKind::kRound) return broken;
-  record.cancels = in.list<int32_t>();
-  record.preempts = in.list<int32_t>();
-  record.forgets = in.list<uint64_t>();
-  std::vector<int32_t> pending;  // of each stream after cancellations, preemptions and admissions; 0 = free
-  for (const Stream& s : state.streams) pending.push_back(s.request != nullptr ? s.pending() : 0);
-  const auto taken = [&](int32_t stream) {
-    return stream >= 0 && static_cast<size_t>(stream) < pending.size() &&
-           pending[static_cast<size_t>(stream)] > 0;
+  in.list(record.cancels);
+  in.list(record.preempts);
+  in.list(record.forgets);
+  // Rows that a stream has to compute after what the record did so far; 0: free.
+  const auto pending = [&](int32_t stream) {
+    if (stream < 0 || static_cast<size_t>(stream) >= state.streams.size()) return 0;
+    for (const RoundRecord::Admission& a : record.admissions)
+      if (a.stream == stream) return a.request->known();
+    const auto left = [&](const std::vector<int32_t>& list) {
+      return std::find(list.begin(), list.end(), stream) != list.end();
+    };
+    const Stream& s = state.streams[static_cast<size_t>(stream)];
+    return s.request == nullptr || left(record.cancels) || left(record.preempts) ? 0 : s.pending();
   };
   for (const auto* list : {&record.cancels, &record.preempts})
-    for (const int32_t stream : *list) {
-      if (!taken(stream)) return broken;
-      pending[static_cast<size_t>(stream)] = 0;
-    }
+    for (const int32_t stream : *list)
+      if (stream < 0 || static_cast<size_t>(stream) >= state.streams.size() ||
+          state.streams[static_cast<size_t>(stream)].request == nullptr)
+        return broken;
+  for (const int32_t stream : record.preempts)
+    if (std::find(record.cancels.begin(), record.cancels.end(), stream) != record.cancels.end())
+      return broken;
   for (const uint64_t id : record.forgets) {
     for (const Stream& s : state.streams)
       if (s.request != nullptr && s.request->id == id) return broken;
@@ -150,7 +159,7 @@ Result<RecordKind> decode_record(std::span<const std::byte> bytes, const EngineS
     const auto stream = in.get<int32_t>();
     const auto id = in.get<uint64_t>();
     const bool seen = in.get<uint8_t>() != 0;
-    if (stream < 0 || static_cast<size_t>(stream) >= pending.size() || taken(stream) ||
+    if (stream < 0 || static_cast<size_t>(stream) >= state.streams.size() || pending(stream) > 0 ||
         seen != known.contains(id))
       return broken;
     if (!seen) {
@@ -160,13 +169,11 @@ Result<RecordKind> decode_record(std::span<const std::byte> bytes, const EngineS
     }
     Request* const request = known.at(id).get();
     record.admissions.push_back({request, stream});
-    pending[static_cast<size_t>(stream)] = request->known();
   }
-  record.rows = in.list<RoundRecord::Rows>();
+  in.list(record.rows);
   int32_t last = -1;
   for (const RoundRecord::Rows& r : record.rows) {
-    if (r.stream <= last || !taken(r.stream) || r.rows < 1 || r.rows > pending[static_cast<size_t>(r.stream)])
-      return broken;
+    if (r.stream <= last || r.rows < 1 || r.rows > pending(r.stream)) return broken;
     last = r.stream;
   }
   if (!in.at_end()) return broken;

@@ -160,7 +160,7 @@ TEST(Communicator, OtherOperationAtThePeerIsAnError) {
   pb[0] = std::move(b);
   Communicator ca(0, std::move(pa)), cb(1, std::move(pb));
   std::vector<std::byte> one(8), two(16);
-  std::thread t([&] { EXPECT_FALSE(cb.all_gather(CommOp::kDigest, one, two).ok()); });
+  std::thread t([&] { EXPECT_FALSE(cb.all_gather(CommOp::kSettings, one, two).ok()); });
   const Status s = ca.all_gather(CommOp::kSum, one, two);
   t.join();
   EXPECT_FALSE(s.ok());

@@ -49,4 +49,24 @@ std::vector<Ids> serve(Model& model, const std::vector<GenerationRequest>& reque
   return out;
 }
 
+RunArguments parse_run_arguments(int argc, char** argv) {
+  RunArguments out;
+  bool ok = argc % 2 == 1;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string name = argv[i];
+    if (name == "--model") {
+      out.model = argv[i + 1];
+    } else if (name == "--requests") {
+      out.requests = std::atoi(argv[i + 1]);
+    } else if (name == "--first") {
+      out.first = std::atoi(argv[i + 1]);
+    } else {
+      ok = false;
+    }
+  }
+  if (ok && out.first >= 0 && out.requests >= 1) return out;
+  std::fprintf(stderr, "usage: %s [--model NAME] [--first I] [--requests N]\n", argv[0]);
+  std::exit(2);
+}
+
 }  // namespace firesteel

@@ -26,4 +26,12 @@ std::vector<Ids> serve(Model& model, const std::vector<GenerationRequest>& reque
                        RankGroup* group = nullptr);
 EngineConfig serve_config(const std::vector<GenerationRequest>& requests, int32_t streams);
 
+/// --model NAME --first I --requests N, with tiny, 0 and 320 where they are left out.
+struct RunArguments {
+  std::string model = "tiny";
+  int first = 0, requests = 320;
+};
+/// Ends the program with code 2 and one line when they make no sense.
+RunArguments parse_run_arguments(int argc, char** argv);
+
 }  // namespace firesteel

@@ -54,16 +54,6 @@ int run(const std::string& name, int32_t first, int32_t count) {
 }  // namespace firesteel
 
 int main(int argc, char** argv) {
-  std::string model = "tiny";
-  int first = 0, requests = 320;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--model") == 0) model = argv[i + 1];
-    if (std::strcmp(argv[i], "--requests") == 0) requests = std::atoi(argv[i + 1]);
-    if (std::strcmp(argv[i], "--first") == 0) first = std::atoi(argv[i + 1]);
-  }
-  if (first < 0 || requests < 1) {
-    std::fprintf(stderr, "usage: engine_ranks [--model NAME] [--first I] [--requests N]\n");
-    return 2;
-  }
-  return firesteel::run(model, first, requests);
+  const firesteel::RunArguments run = firesteel::parse_run_arguments(argc, argv);
+  return firesteel::run(run.model, run.first, run.requests);
 }
