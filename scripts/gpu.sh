@@ -20,6 +20,7 @@ do_pack() {
   mkdir -p "$to/include" "$to/lib/x86_64-linux-gnu/cmake" "$to/share/cmake"
   cp -r /usr/include/{gtest,gmock,fmt,spdlog,nlohmann} "$to/include/"
   mkdir -p "$to/include/hwy"
+  cp /usr/include/xxhash.h "$to/include/"
   cp /usr/include/hwy/*.h "$to/include/hwy/"
   cp -r /usr/include/hwy/ops "$to/include/hwy/"
   cp -a $from/lib{gtest,gtest_main,gmock,gmock_main}.a $from/lib{fmt,spdlog}.so* "$to/lib/x86_64-linux-gnu/"
@@ -35,7 +36,7 @@ targets="gpu_test ops_cuda_test cuda_pack_test bench_kernels ops_hyper_test ops_
 do_build() {
   local archs=${ARCHS:-$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)}
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DFIRESTEEL_BENCH=ON -DFIRESTEEL_CUDA=ON \
-    "-DFIRESTEEL_FOLDERS=base;tensor;quant;gpu;ops;ops/cuda;support;ops_cuda" \
+    "-DFIRESTEEL_FOLDERS=base;tensor;quant;gpu;comm;ops;ops/cuda;support;ops_cuda" \
     "-DFIRESTEEL_CUDA_ARCHS=$archs" -DFIRESTEEL_CUDA_PTX= "-DCMAKE_PREFIX_PATH=$PWD/$dev/usr" \
     -DCMAKE_CXX_FLAGS=-Wno-error >"$out/configure.log"
   # shellcheck disable=SC2086

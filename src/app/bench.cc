@@ -14,16 +14,6 @@ std::string quoted(const std::string& word) {
   return out + "'";
 }
 
-void add_model(CLI::App* app, ModelOptions* o) {
-  app->add_option("--model", o->dir, "checkpoint directory")->required()->type_name("DIR");
-  app->add_option("--device", o->device, "where to compute")
-      ->check(CLI::IsMember({"auto", "cpu"}))
-      ->capture_default_str();
-  app->add_option("--threads", o->threads, "CPU threads, 0 = all")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-}
-
 void add_json(CLI::App* app, std::string* file) {
   app->add_option("--json", *file, "file to write the figures to, with machine, build and command")
       ->type_name("FILE");
@@ -63,7 +53,7 @@ BenchCommands::BenchCommands(CLI::App& program) {
   add_json(serve_app_, &serve_.json_file);
 
   decode_app_ = bench_->add_subcommand("decode", "reply tokens per second of a model in this process");
-  add_model(decode_app_, &decode_.model);
+  add_model_options(decode_app_, &decode_.model);
   add_numbers(decode_app_, "--streams", &decode_.streams, "numbers of replies at once", 1, 64)
       ->capture_default_str();
   decode_app_->add_option("--prompt", decode_.prompt, "prompt tokens of each")
@@ -75,7 +65,7 @@ BenchCommands::BenchCommands(CLI::App& program) {
   add_json(decode_app_, &decode_.json_file);
 
   prefill_app_ = bench_->add_subcommand("prefill", "prompt tokens per second of a model in this process");
-  add_model(prefill_app_, &prefill_.model);
+  add_model_options(prefill_app_, &prefill_.model);
   add_numbers(prefill_app_, "--lengths", &prefill_.lengths, "prompt lengths in tokens", 1, 1 << 21)
       ->capture_default_str();
   add_json(prefill_app_, &prefill_.json_file);

@@ -8,6 +8,10 @@
 
 #include "base/result.h"
 
+namespace CLI {
+class App;
+}
+
 namespace firesteel {
 
 /// Which model, and on what.
@@ -16,6 +20,9 @@ struct ModelOptions {
   std::string device = "auto";  // auto, cpu
   int threads = 0;              // CPU backend; 0 = one per hardware thread
 };
+
+/// --model, --device, --threads.
+void add_model_options(CLI::App* app, ModelOptions* o);
 
 /// How many processes share the model, and which one this is.
 struct RankOptions {

@@ -5,7 +5,6 @@
 #include "base/log.h"
 
 namespace firesteel {
-namespace {
 
 void add_model_options(CLI::App* app, ModelOptions* o) {
   app->add_option("--model", o->dir, "checkpoint directory")->required()->type_name("DIR");
@@ -16,6 +15,8 @@ void add_model_options(CLI::App* app, ModelOptions* o) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
 }
+
+namespace {
 
 CLI::Option* add_ranks_option(CLI::App* app, int* ranks) {
   return app->add_option("--ranks", *ranks, "processes that share the model")

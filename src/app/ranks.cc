@@ -4,9 +4,9 @@
 #include <thread>
 
 #include "app/machine.h"
-#include "app/rank_launcher.h"
 #include "app/version.h"
 #include "base/log.h"
+#include "cluster/rank_launcher.h"
 #include "comm/group_plan.h"
 #include "comm/watch.h"
 #include "engine/follower.h"
@@ -15,7 +15,6 @@
 namespace firesteel {
 namespace {
 
-constexpr std::chrono::minutes kLoadPatience{60};
 constexpr std::chrono::hours kJoinPatience{24 * 365};
 
 Result<GroupOptions> group_options(const ModelOptions& model, const RankOptions& ranks,

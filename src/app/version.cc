@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "app/commands.h"
+#include "commit.h"
 
 namespace firesteel {
 

@@ -1,4 +1,4 @@
-#include "app/rank_launcher.h"
+#include "cluster/rank_launcher.h"
 
 #include <linux/close_range.h>
 #include <signal.h>
