@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -16,6 +17,29 @@ TEXTS = [
 ]
 FILLER = "The grass is green. The sky is blue. "
 LOG_LINES = 2000  # of the server, kept for a report
+
+
+class Connection:
+    """One connection, kept while it can be."""
+
+    def __init__(self, port, patience=280):
+        self.port, self.patience, self.connection = port, patience, None
+
+    def close(self):
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+    def send(self, method, path, body):
+        if self.connection is None:
+            self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.patience)
+        self.connection.request(method, path, body, {"Content-Type": "application/json"})
+
+    def abandon(self, seconds):
+        """Leaves after `seconds`, whatever was sent."""
+        time.sleep(seconds)
+        self.connection.sock.shutdown(socket.SHUT_RDWR)
+        self.close()
 
 
 class Server:

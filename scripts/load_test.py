@@ -8,16 +8,14 @@ alone, when a page, a slot or a request is left behind, or when resident memory 
 1 %. Python 3 standard library only.
 """
 import argparse
-import http.client
 import json
 import queue
 import random
-import socket
 import sys
 import threading
 import time
 
-from load_common import FILLER, TEXTS, Server, resident_kib, wait_idle
+from load_common import FILLER, TEXTS, Connection, Server, resident_kib, wait_idle
 
 def body_of(i):
     rng = random.Random(i)
@@ -60,25 +58,12 @@ def read_stream(response, stop_after):
     return reply
 
 
-class Client:
-    def __init__(self, port):
-        self.port, self.connection = port, None
-
-    def close(self):
-        if self.connection is not None:
-            self.connection.close()
-            self.connection = None
-
+class Client(Connection):
     def request(self, body, cancel=None):
         """The reply, or None when it was cancelled. `cancel`: events of a stream, or seconds of a whole reply."""
-        if self.connection is None:
-            self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=280)
-        self.connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+        self.send("POST", "/v1/chat/completions", json.dumps(body))
         if cancel is not None and not body["stream"]:
-            time.sleep(cancel)
-            self.connection.sock.shutdown(socket.SHUT_RDWR)
-            self.close()
-            return None
+            return self.abandon(cancel)
         response = self.connection.getresponse()
         if response.status != 200:
             raise RuntimeError(f"status {response.status}: {response.read().decode()}")

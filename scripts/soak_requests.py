@@ -10,7 +10,7 @@ import random
 import socket
 import time
 
-from load_common import FILLER, TEXTS
+from load_common import FILLER, TEXTS, Connection
 
 TOOLS = {  # name: description, parameter, what makes the bundled model call it
     "get_weather": ("Get the weather", "city", ["What is the weather in Paris?", "Weather in Berlin?"]),
@@ -161,30 +161,15 @@ class Reply:
         self.finish, self.tokens = body["stop_reason"], body["usage"]["output_tokens"]
 
 
-class Client:
-    """One connection, kept while it can be."""
-
+class Client(Connection):
     def __init__(self, port):
-        self.port, self.connection = port, None
-
-    def close(self):
-        if self.connection is not None:
-            self.connection.close()
-            self.connection = None
-
-    def send(self, method, path, body):
-        if self.connection is None:
-            self.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        self.connection.request(method, path, body, {"Content-Type": "application/json"})
+        super().__init__(port, PATIENCE)
 
     def ask(self, request):
         """The reply, or None when it was cancelled: after so many events of a stream, so many seconds of a whole one."""
         self.send("POST", PATHS[request.kind], json.dumps(request.body))
         if request.cancel is not None and not request.body["stream"]:
-            time.sleep(request.cancel)
-            self.connection.sock.shutdown(socket.SHUT_RDWR)
-            self.close()
-            return None
+            return self.abandon(request.cancel)
         response = self.connection.getresponse()
         if response.status != 200:
             raise Wrong(f"status {response.status}: {response.read().decode()}")
