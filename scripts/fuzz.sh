@@ -22,6 +22,7 @@ run_one() {
   if ! build/fuzz/tests/fuzz/"$t" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
       -artifact_prefix=build/reports/"$t"- "$dir" $seeds >build/reports/"$t".txt 2>&1; then
     echo "FAILED: $t"; tail -n 40 build/reports/"$t".txt
+    for input in build/reports/"$t"-*; do [ -f "$input" ] && echo "$input in base64:" && head -c 4096 "$input" | base64; done
     return 1
   fi
   echo "fuzz $t: $(sed -n 's/^stat::number_of_executed_units: *//p' build/reports/"$t".txt) inputs in $seconds s, no finding"

@@ -20,15 +20,13 @@ lap "build"
 cmake --preset release >/dev/null
 cmake --build --preset release
 
-lap "fuzz targets, $fuzz_seconds s each"
-scripts/fuzz.sh "$fuzz_seconds"
-
 lap "tests"
 mkdir -p build/reports
-set +e
-ctest --test-dir build/release --output-on-failure -j 2 2>&1 | tee build/reports/ctest.txt
-status=${PIPESTATUS[0]}
-set -e
+status=0
+ctest --test-dir build/release --output-on-failure -j 2 2>&1 | tee build/reports/ctest.txt || status=1
+
+lap "fuzz targets, $fuzz_seconds s each"
+scripts/fuzz.sh "$fuzz_seconds" || status=1
 
 lap "what ran"
 scripts/done_report.sh build/reports/ctest.txt

@@ -7,6 +7,8 @@ namespace {
 
 namespace beast = boost::beast;
 
+constexpr std::string_view kLastChunk = "0\r\n\r\n";
+
 // A body that grows with what arrives: the stock string body reserves the declared length at once, which
 // would let a header line choose the size of an allocation.
 struct GrowingBody {
@@ -59,6 +61,8 @@ bool printable(std::string_view s) {
 }
 
 Refusal bad_request(std::string message) { return {400, "bad_request", std::move(message)}; }
+
+Refusal frame_too_large() { return bad_request("a chunk header or the trailers are too large"); }
 
 Refusal refusal_of(const beast::error_code& ec, size_t head_limit) {
   using beast::http::error;
@@ -177,12 +181,22 @@ size_t RequestParser::feed(std::string_view bytes) {
     const bool head_before = p.head_done;
     const std::string_view rest = bytes.substr(used);
     beast::error_code ec;
+    // Fewer bytes than a last chunk has cannot end the body, and the parser asserts that many once it has
+    // begun the last chunk.
+    if (p.parser.is_header_done() && p.parser.chunked() && rest.size() < kLastChunk.size()) break;
+    const uint64_t body_before = body_received();
     const size_t n = p.parser.put(boost::asio::const_buffer(rest.data(), rest.size()), ec);
     used += n;
+    // What is taken besides the head and the body frames a chunk. One frame is taken whole or not at all, so
+    // that this limit and the one on what waits below refuse the same requests, however the bytes arrive.
+    if (head_before && n - (body_received() - body_before) > p.limits.frame_bytes) {
+      p.fail(frame_too_large());
+      break;
+    }
     if (ec == beast::http::error::need_more) {
       const size_t limit = p.head_done ? p.limits.frame_bytes : p.limits.head_bytes;
       if (bytes.size() - used > limit) {
-        p.fail(p.head_done ? bad_request("a chunk header or the trailers are too large")
+        p.fail(p.head_done ? frame_too_large()
                            : refusal_of(beast::http::error::header_limit, p.limits.head_bytes));
       }
       break;
@@ -200,7 +214,9 @@ size_t RequestParser::feed(std::string_view bytes) {
 }
 
 bool RequestParser::head_complete() const { return impl_->head_done; }
-bool RequestParser::complete() const { return impl_->head_done && impl_->parser.is_done(); }
+bool RequestParser::complete() const {
+  return impl_->head_done && !impl_->failure && impl_->parser.is_done();
+}
 const std::optional<Refusal>& RequestParser::failure() const { return impl_->failure; }
 const RequestHead& RequestParser::head() const { return impl_->head; }
 RequestHead RequestParser::take_head() { return std::move(impl_->head); }

@@ -162,8 +162,25 @@ TEST(RequestParser, LimitsHeadHeadersFramesAndBody) {
   EXPECT_EQ(whole(chunked + "1;" + std::string(limits.frame_bytes + 10, 'e')).failure, 400);
   EXPECT_EQ(whole(chunked + "0\r\nX: " + std::string(limits.frame_bytes + 10, 'e')).failure, 400);
   EXPECT_EQ(parse(chunked + "5\r\nabcde\r\n", {1000}, 4).failure, 413);
-  EXPECT_EQ(parse(chunked + "3\r\nabc\r\n2\r\nde\r\n", {1}, 4).failure, 413);
+  EXPECT_EQ(parse(chunked + "3\r\nabc\r\n2\r\nde\r\n0\r\n", {1}, 4).failure, 413);
   EXPECT_TRUE(parse(chunked + "4\r\nabcd\r\n0\r\n\r\n", {1}, 4).complete);
+}
+
+// A chunk header or trailer of the limit, one byte less and more, whole and in pieces.
+TEST(RequestParser, FrameLimitsDoNotDependOnTheCut) {
+  const size_t limit = ParserLimits().frame_bytes;
+  const std::string start = "POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (size_t size : {limit - 1, limit, limit + 1, limit + 700}) {
+    const std::string header = start + "1;" + std::string(size - 4, 'e') + "\r\nx\r\n0\r\n\r\n";
+    const std::string trailer = start + "0\r\nX: " + std::string(size - 10, 'e') + "\r\n\r\n";
+    for (const std::string& request : {header, trailer}) {
+      for (const std::vector<size_t>& pieces : {std::vector<size_t>{request.size()}, {1}, {start.size(), 3}}) {
+        const Parsed p = parse(request, pieces);
+        EXPECT_EQ(p.complete, size <= limit) << size << " in pieces of " << pieces.back();
+        EXPECT_EQ(p.failure, size <= limit ? 0 : 400) << size;
+      }
+    }
+  }
 }
 
 TEST(RequestParser, TargetForms) {
