@@ -31,6 +31,8 @@ Kind kind_of(ErrorCode code) {
       return {429, "server_busy"};
     case ErrorCode::kUnavailable:
       return {503, "engine_dead"};
+    case ErrorCode::kGrammar:
+      return {500, "grammar_failed"};
     case ErrorCode::kCancelled:
     case ErrorCode::kInvalidFile:
     case ErrorCode::kOutOfMemory:
@@ -96,7 +98,7 @@ ApiError unsupported_parameter(std::string param, std::string message) {
 ApiError from_error(const Error& error, std::string param) {
   const Kind kind = kind_of(error.code);
   ApiError out{kind.status, type_of(kind.status), kind.code, std::move(param), error.message};
-  if (kind.status == 500) {
+  if (kind.status == 500 && error.code != ErrorCode::kGrammar) {
     LOG_ERROR("request failed: {}", error.message);
     out.message = "the server failed to answer this request; its log says why";
   }

@@ -24,6 +24,7 @@ enum class ErrorCode {
   kLimit,            // a step, size, depth or time limit was reached         -> 400
   kOutOfMemory,      // the memory plan does not fit                          -> exit 1
   kIo,               // the operating system refused (message has errno text) -> exit 1
+  kGrammar,          // no token fits what constrains the reply               -> 500 grammar_failed
   kInternal,         // our own bug, contained                                -> 500, exit 1
 };
 

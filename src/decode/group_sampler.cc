@@ -7,9 +7,16 @@
 #include <string>
 
 #include "base/check.h"
+#include "decode/sampler_impl.h"
 
 namespace firesteel {
+
+using namespace sampler_internal;  // NOLINT(google-build-using-namespace)
+
 namespace {
+
+constexpr double kLn2 = 0.693147180559945309417232121458;
+
 
 /// Before the candidates of a row.
 struct RowHeader {
@@ -18,6 +25,14 @@ struct RowHeader {
   int32_t complete = 0;
 };
 static_assert(sizeof(RowHeader) == 16 && sizeof(Candidate) == 16 && alignof(Candidate) <= 16);
+
+/// Before the best tokens of a row that is scored.
+struct ScoreHeader {
+  int64_t mass = 0;
+  float value = 0;  // of the reported token, −inf on ranks that do not hold it
+  int32_t count = 0;
+};
+static_assert(sizeof(ScoreHeader) == 16);
 
 // Candidates of the usual settings for a full batch go in one message.
 constexpr size_t kUsualCandidates = 64;
@@ -30,13 +45,13 @@ GroupSampler::GroupSampler(int32_t vocab, int32_t ranks, int32_t first_id, int32
       widest_(widest),
       scratch_(vocab),
       maxima_(static_cast<size_t>(max_rows)) {
-  if (ranks == 1) return;
   const size_t rows = static_cast<size_t>(max_rows);
   const size_t bytes = std::max({sizeof(RowHeader) + static_cast<size_t>(widest) * sizeof(Candidate),
+                                 rows * (sizeof(ScoreHeader) + kMaxLogprobs * sizeof(Candidate)),
                                  rows * (sizeof(RowHeader) + kUsualCandidates * sizeof(Candidate)),
                                  sizeof(RoundDigest) + rows * sizeof(float)});
   mine_.resize(bytes);
-  all_.resize(bytes * static_cast<size_t>(ranks));
+  if (ranks > 1) all_.resize(bytes * static_cast<size_t>(ranks));
 }
 
 Status GroupSampler::gather(Communicator& comm, size_t bytes) {
@@ -150,6 +165,95 @@ Status GroupSampler::draw(Communicator* comm, const RoundDigest& digest, std::sp
     }
     for (size_t i = first; i < last; ++i)
       if (ids[i] == kNeedMore) RETURN_IF_ERROR(more(*comm, rows[i], maxima_[i], &ids[i]));
+  }
+  return {};
+}
+
+// ---------------------------------------------------------------------------------------------- scores
+
+Status GroupSampler::score(Communicator* comm, std::span<const ScoreRow> rows) {
+  while (!rows.empty()) {
+    const size_t some = std::min(rows.size(), maxima_.size());
+    RETURN_IF_ERROR(score_some(comm, rows.first(some)));
+    rows = rows.subspan(some);
+  }
+  return {};
+}
+
+Status GroupSampler::score_maxima(Communicator* comm, std::span<const ScoreRow> rows) {
+  for (size_t i = 0; i < rows.size(); ++i) maxima_[i] = shard_max(rows[i].logits, scratch_);
+  if (ranks_ == 1) return {};
+  const size_t bytes = rows.size() * sizeof(float);
+  std::memcpy(mine_.data(), maxima_.data(), bytes);
+  RETURN_IF_ERROR(gather(*comm, bytes));
+  for (size_t r = 0; r < static_cast<size_t>(ranks_); ++r)
+    for (size_t i = 0; i < rows.size(); ++i) {
+      float best;
+      std::memcpy(&best, all_.data() + r * bytes + i * sizeof best, sizeof best);
+      maxima_[i] = std::max(maxima_[i], best);
+    }
+  return {};
+}
+
+// The sum of exp(logit − maximum) is taken in integers of 2^-40 (decode/sampler.h), so that it is the same for
+// every way to cut the vocabulary; what it leaves out is below 1e-6 of the whole.
+Status GroupSampler::score_some(Communicator* comm, std::span<const ScoreRow> rows) {
+  RETURN_IF_ERROR(score_maxima(comm, rows));
+  const auto row_bytes = [](const ScoreRow& row) {
+    CHECK(!row.report.empty() && row.report.size() <= static_cast<size_t>(kMaxLogprobs) + 1);
+    return sizeof(ScoreHeader) + (row.report.size() - 1) * sizeof(Candidate);
+  };
+  size_t bytes = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const ScoreRow& row = rows[i];
+    if (rows.size() > 1) shard_max(row.logits, scratch_);
+    ScoreHeader header;
+    if (maxima_[i] > kMasked) header.mass = shard_mass(row.logits, 1.0, maxima_[i], scratch_);
+    const int32_t at = row.token - first_id_;
+    const bool here = at >= 0 && at < static_cast<int32_t>(row.logits.size());
+    header.value = here ? row.logits[static_cast<size_t>(at)] : kMasked;
+    const auto best = static_cast<int32_t>(std::min(row.report.size() - 1, row.logits.size()));
+    header.count = collect_best(row.logits, first_id_, best, scratch_);
+    std::memset(mine_.data() + bytes, 0, row_bytes(row));
+    std::memcpy(mine_.data() + bytes, &header, sizeof header);
+    std::memcpy(mine_.data() + bytes + sizeof header, scratch_.candidates.data(),
+                static_cast<size_t>(header.count) * sizeof(Candidate));
+    bytes += row_bytes(row);
+  }
+  const std::byte* from = mine_.data();
+  if (ranks_ > 1) {
+    RETURN_IF_ERROR(gather(*comm, bytes));
+    from = all_.data();
+  }
+  size_t at = 0;
+  for (size_t i = 0; i < rows.size(); at += row_bytes(rows[i]), ++i) {
+    const std::span<TokenLogprob> report = rows[i].report;
+    std::array<ShardCandidates, kMaxRanks> shards;
+    int64_t mass = 0;
+    float value = kMasked;
+    for (size_t r = 0; r < static_cast<size_t>(ranks_); ++r) {
+      ScoreHeader header;
+      std::memcpy(&header, from + r * bytes + at, sizeof header);
+      if (header.count < 0 || header.count > static_cast<int32_t>(report.size()) - 1) {
+        const Error error{ErrorCode::kInternal, "rank " + std::to_string(r) + " sent scores out of bounds"};
+        comm->abort(error);
+        return error;
+      }
+      mass += header.mass;
+      value = std::max(value, header.value);
+      shards[r] = {{reinterpret_cast<const Candidate*>(from + r * bytes + at + sizeof header),
+                    static_cast<size_t>(header.count)},
+                   0,
+                   true};
+    }
+    const double rest = mass > 0 ? log64(static_cast<double>(mass)) - 40 * kLn2 + finite(maxima_[i]) : 0;
+    const auto logprob = [&](float v) { return static_cast<float>(static_cast<double>(v) - rest); };
+    report[0] = {rows[i].token, logprob(finite(value))};
+    Merge merge(std::span<const ShardCandidates>(shards).first(static_cast<size_t>(ranks_)));
+    for (size_t k = 1; k < report.size(); ++k) {
+      const Candidate* const c = merge.next();
+      report[k] = c == nullptr ? TokenLogprob{} : TokenLogprob{c->id, logprob(c->value)};
+    }
   }
   return {};
 }

@@ -23,6 +23,22 @@ struct RoundDigest {
   uint64_t streams = 0;  // of the residual streams
 };
 
+inline constexpr int32_t kMaxLogprobs = 20;
+
+/// Log-probability of a token: its logit less the logarithm of the sum of all exp(logit), at temperature 1.
+struct TokenLogprob {
+  int32_t id = -1;
+  float logprob = 0;
+};
+
+/// A row whose log-probabilities are wanted.
+struct ScoreRow {
+  std::span<const float> logits;  // this rank's part of the vocabulary, as the model gave it
+  int32_t token = 0;              // reported first
+  std::span<TokenLogprob> report;  // then the best, report.size() − 1 ≤ kMaxLogprobs of them; id −1 where there
+                                   // are fewer
+};
+
 /// A row to draw from.
 struct SampleRow {
   std::span<const float> logits;  // this rank's part of the vocabulary
@@ -39,7 +55,12 @@ class GroupSampler {
   Status draw(Communicator* comm, const RoundDigest& digest, std::span<const SampleRow> rows,
               std::span<int32_t> ids);
 
+  /// Fills the reports of all rows, the same on every rank and for every number of ranks. Errors as of draw().
+  Status score(Communicator* comm, std::span<const ScoreRow> rows);
+
  private:
+  Status score_some(Communicator* comm, std::span<const ScoreRow> rows);
+  Status score_maxima(Communicator* comm, std::span<const ScoreRow> rows);
   Status gather_maxima(Communicator& comm, const RoundDigest& digest, std::span<const SampleRow> rows);
   size_t row_bytes(const SampleRow& row, int32_t stage) const;
   size_t pack(const SampleRow& row, float global_max, int32_t stage, std::byte* to);

@@ -16,7 +16,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "decode/group_sampler.h"
+#include "decode/reply_rules.h"
 #include "decode/sampler.h"
+#include "decode/token_constraint.h"
 
 namespace firesteel {
 
@@ -25,7 +28,11 @@ struct GenerationRequest {
   SamplingParams sampling;       // seed absent: derived from the prompt (spec/decoding.md 1.2)
   int32_t max_tokens = 0;        // ≥ 1; prompt + max_tokens ≤ window
   std::vector<int32_t> end_ids;  // tokens that end the reply (the token is emitted, reason kStop)
-  int32_t min_tokens = 0;        // end_ids are masked before this many
+  int32_t min_tokens = 0;        // end_ids are masked before this many; not in rows that `constraint` masks
+  ReplyRules rules;
+  std::shared_ptr<TokenConstraint> constraint;  // of the answer; this request's alone; null: none
+  int32_t logprobs = -1;         // best tokens to report with each token, to kMaxLogprobs; −1: no report
+  bool prompt_logprobs = false;  // with logprobs: of the prompt's tokens too
   bool background = false;       // yields to others
 };
 
@@ -38,7 +45,7 @@ struct GenerationTimes {  // steady-clock nanoseconds, 0 = not yet
 /// One running reply, shared by the engine and one reader.
 class Generation {
  public:
-  explicit Generation(int32_t max_tokens) : tokens_(static_cast<size_t>(max_tokens)) {}
+  explicit Generation(const GenerationRequest& request);
 
   /// Tokens so far; grows only. The first count() elements are final. The end token, if one ended the reply,
   /// is the last.
@@ -54,8 +61,20 @@ class Generation {
             first_token.load(std::memory_order_relaxed), ended.load(std::memory_order_relaxed)};
   }
   int32_t cached_tokens() const { return cached_.load(std::memory_order_relaxed); }
+  /// The think block was closed by a budget or the loop guard.
+  bool think_cut() const { return think_cut_.load(std::memory_order_relaxed); }
+  /// Log-probabilities at token i < tokens().size(): its own first, then the best ones in the order, id −1
+  /// beyond the vocabulary. Log-softmax of the model's logits before rules and masks. Empty if not asked for.
+  std::span<const TokenLogprob> logprobs(size_t i) const { return report(logprobs_, i); }
+  /// The same of prompt token i ≥ 1, once there is a token of the reply.
+  std::span<const TokenLogprob> prompt_logprobs(size_t i) const { return report(prompt_logprobs_, i); }
 
   // --- engine side
+  /// Where the report of token i belongs; written before the token is pushed.
+  std::span<TokenLogprob> logprobs_slot(size_t i) { return {logprobs_.get() + i * per_token_, per_token_}; }
+  std::span<TokenLogprob> prompt_logprobs_slot(size_t i) {
+    return {prompt_logprobs_.get() + i * per_token_, per_token_};
+  }
   void push(int32_t token) {
     const size_t n = count_.load(std::memory_order_relaxed);
     tokens_[n] = token;
@@ -67,14 +86,30 @@ class Generation {
   }
   std::atomic<int64_t> submitted{0}, admitted{0}, first_token{0}, ended{0};
   std::atomic<int32_t> cached_{0};
+  std::atomic<bool> think_cut_{false};
 
  private:
+  std::span<const TokenLogprob> report(const std::unique_ptr<TokenLogprob[]>& all, size_t i) const {
+    return all == nullptr ? std::span<const TokenLogprob>() : std::span(all.get() + i * per_token_, per_token_);
+  }
   std::vector<int32_t> tokens_;
+  const size_t per_token_;  // of the two below
+  // As large as the reply may become; memory that is not written to costs none.
+  std::unique_ptr<TokenLogprob[]> logprobs_, prompt_logprobs_;
   std::atomic<size_t> count_{0};
   std::atomic<FinishReason> finish_{FinishReason::kNone};
   std::atomic<bool> cancel_{false};
   Error error_;
 };
+
+inline Generation::Generation(const GenerationRequest& request)
+    : tokens_(static_cast<size_t>(request.max_tokens)),
+      per_token_(request.logprobs < 0 ? 0 : static_cast<size_t>(request.logprobs) + 1) {
+  if (request.logprobs < 0) return;
+  logprobs_ = std::make_unique_for_overwrite<TokenLogprob[]>(tokens_.size() * per_token_);
+  if (request.prompt_logprobs)
+    prompt_logprobs_ = std::make_unique_for_overwrite<TokenLogprob[]>(request.prompt.size() * per_token_);
+}
 
 struct EngineInfo {
   int32_t vocab = 0;
@@ -82,6 +117,7 @@ struct EngineInfo {
   int32_t max_streams = 0;  // requests in one batch
   int64_t pool_tokens = 0;  // tokens that all pages hold
   int32_t max_queue = 0;
+  bool prompt_logprobs = true;  // there is room to score prompts
 };
 
 struct EngineStats {

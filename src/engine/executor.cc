@@ -30,6 +30,15 @@ void RoundOutcome::clear() {
 
 namespace {
 
+constexpr float kMasked = -std::numeric_limits<float>::infinity();
+
+void apply_mask(std::span<const uint32_t> mask, int32_t first_id, std::span<float> logits) {
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const size_t id = static_cast<size_t>(first_id) + i;
+    if ((mask[id >> 5] >> (id & 31) & 1u) == 0) logits[i] = kMasked;
+  }
+}
+
 /// Ids of the widest part of the vocabulary that any rank holds.
 int32_t widest_part(int32_t vocab, int32_t ranks) {
   int32_t widest = 0;
@@ -46,14 +55,18 @@ Executor::Executor(Model& model, const EngineConfig& config)
       sampler_(model.config().vocab, model.ranks(), model.first_logit_id(),
                widest_part(model.config().vocab, model.ranks()), config.max_streams),
       logits_(static_cast<size_t>(config.max_streams) * static_cast<size_t>(model.logit_width())),
+      raw_(logits_.size()),
       drawn_(static_cast<size_t>(config.max_streams)) {
   CHECK(model.limits().max_logit_rows >= config.max_streams && model.limits().max_rows >= config.max_streams);
   tokens_.reserve(static_cast<size_t>(model.limits().max_rows));
   page_table_.reserve(static_cast<size_t>(model.limits().pages));
-  logit_rows_.reserve(static_cast<size_t>(config.max_streams));
+  logit_rows_.reserve(static_cast<size_t>(model.limits().max_logit_rows));
+  prompt_rows_.reserve(static_cast<size_t>(model.limits().max_logit_rows));
   logit_streams_.reserve(static_cast<size_t>(config.max_streams));
+  draw_at_.reserve(static_cast<size_t>(config.max_streams));
   segments_.reserve(static_cast<size_t>(config.max_streams));
   sample_rows_.reserve(static_cast<size_t>(config.max_streams));
+  score_rows_.reserve(static_cast<size_t>(config.max_streams));
   if (model.ranks() > 1)
     hidden_.resize(static_cast<size_t>(config.max_streams) * static_cast<size_t>(model.config().hidden) *
                    model.ops().act_size());
@@ -91,7 +104,8 @@ void Executor::apply(const RoundRecord& record, EngineState& state, RoundOutcome
       Sequence& sequence = state.streams[static_cast<size_t>(r.stream)].sequence;
       sequence.advance_to(sequence.rows() + r.rows);
     }
-    status = draw(state);
+    status = score_prompts(state);
+    if (status.ok()) status = draw(record, state);
   }
   if (!status.ok()) {
     // Slots and pages of all rows are in doubt; the requests end, and whoever comes next starts from a reset
@@ -100,7 +114,8 @@ void Executor::apply(const RoundRecord& record, EngineState& state, RoundOutcome
       release(state, r.stream, FinishReason::kError, status.error(), outcome);
     return;
   }
-  for (size_t i = 0; i < logit_streams_.size(); ++i) take_token(state, logit_streams_[i], drawn_[i], outcome);
+  for (size_t i = 0; i < logit_streams_.size(); ++i)
+    take_token(state, logit_streams_[i], drawn_[i], !record.mask(logit_streams_[i]).empty(), outcome);
 }
 
 void Executor::fail_all(EngineState& state, const Error& error, RoundOutcome& outcome) {
@@ -116,6 +131,8 @@ void Executor::build_batch(const RoundRecord& record, EngineState& state, RoundO
   page_table_.clear();
   logit_rows_.clear();
   logit_streams_.clear();
+  draw_at_.clear();
+  prompt_rows_.clear();
   for (const RoundRecord::Rows& r : record.rows) {
     Stream& s = state.streams[static_cast<size_t>(r.stream)];
     CHECK(s.request != nullptr && r.rows >= 1 && r.rows <= s.pending());
@@ -123,7 +140,13 @@ void Executor::build_batch(const RoundRecord& record, EngineState& state, RoundO
     CHECK(s.sequence.reserve(start + r.rows));
     segments_.push_back({static_cast<int32_t>(tokens_.size()), r.rows, start, s.sequence.slot(),
                          static_cast<int32_t>(page_table_.size())});
+    if (s.request->scores_prompt())
+      for (int32_t row = 0; row < r.rows && start + row + 1 < s.request->prompt_tokens(); ++row) {
+        prompt_rows_.push_back({static_cast<int32_t>(logit_rows_.size()), r.stream, start + row + 1});
+        logit_rows_.push_back(static_cast<int32_t>(tokens_.size()) + row);
+      }
     if (r.rows == s.pending()) {
+      draw_at_.push_back(static_cast<int32_t>(logit_rows_.size()));
       logit_rows_.push_back(static_cast<int32_t>(tokens_.size()) + r.rows - 1);
       logit_streams_.push_back(r.stream);
     }
@@ -143,35 +166,92 @@ RoundDigest Executor::digest(const EngineState& state) {
   return {state.digest(), XXH3_64bits(hidden_.data(), segments_.size() * row)};
 }
 
-/// Tokens of logit_rows_ into drawn_.
-Status Executor::draw(const EngineState& state) {
-  if (logit_rows_.empty() && model_.ranks() == 1) return {};
+void Executor::download_row(int32_t at, size_t to) {
   const size_t width = static_cast<size_t>(model_.logit_width());
-  const int32_t first_id = model_.first_logit_id();
-  model_.ops().download(logits_.data(), model_.logits(), logit_rows_.size() * width * sizeof(float));
-  sample_rows_.clear();
-  for (size_t i = 0; i < logit_rows_.size(); ++i) {
-    const Request& request = *state.streams[static_cast<size_t>(logit_streams_[i])].request;
-    const std::span<float> row(logits_.data() + i * width, width);
-    if (request.generated() < request.spec.min_tokens)
-      for (const int32_t id : request.spec.end_ids)
-        if (id >= first_id && id - first_id < model_.logit_width())
-          row[static_cast<size_t>(id - first_id)] = -std::numeric_limits<float>::infinity();
-    sample_rows_.push_back({row, {request.spec.sampling, request.seed, request.known()}});
-  }
-  return sampler_.draw(comm_, model_.ranks() == 1 ? RoundDigest{} : digest(state), sample_rows_,
-                       std::span(drawn_).first(sample_rows_.size()));
+  model_.ops().download(logits_.data() + to * width, model_.logits() + static_cast<size_t>(at) * width,
+                        width * sizeof(float));
 }
 
-void Executor::take_token(EngineState& state, int32_t stream, int32_t token, RoundOutcome& outcome) {
+/// Log-probabilities of the prompt rows in this batch, as many at a time as logits_ holds.
+Status Executor::score_prompts(const EngineState& state) {
+  const size_t width = static_cast<size_t>(model_.logit_width());
+  const size_t some = static_cast<size_t>(config_.max_streams);
+  for (size_t first = 0; first < prompt_rows_.size(); first += some) {
+    const size_t count = std::min(some, prompt_rows_.size() - first);
+    score_rows_.clear();
+    for (size_t i = 0; i < count; ++i) {
+      const PromptRow& row = prompt_rows_[first + i];
+      download_row(row.at, i);
+      const Request& request = *state.streams[static_cast<size_t>(row.stream)].request;
+      score_rows_.push_back({std::span(logits_.data() + i * width, width), request.token(row.position),
+                             request.generation->prompt_logprobs_slot(static_cast<size_t>(row.position))});
+    }
+    RETURN_IF_ERROR(sampler_.score(comm_, score_rows_));
+  }
+  return {};
+}
+
+/// Tokens of logit_rows_ into drawn_.
+Status Executor::draw(const RoundRecord& record, const EngineState& state) {
+  if (logit_streams_.empty() && model_.ranks() == 1) return {};
+  const size_t width = static_cast<size_t>(model_.logit_width());
+  const int32_t first_id = model_.first_logit_id();
+  if (prompt_rows_.empty())
+    model_.ops().download(logits_.data(), model_.logits(), logit_streams_.size() * width * sizeof(float));
+  else
+    for (size_t i = 0; i < draw_at_.size(); ++i) download_row(draw_at_[i], i);
+  sample_rows_.clear();
+  for (size_t i = 0; i < logit_streams_.size(); ++i) {
+    const Request& request = *state.streams[static_cast<size_t>(logit_streams_[i])].request;
+    const std::span<float> row(logits_.data() + i * width, width);
+    if (request.spec.logprobs >= 0) std::copy(row.begin(), row.end(), raw_.begin() + static_cast<ptrdiff_t>(i * width));
+    const std::span<const uint32_t> mask = record.mask(logit_streams_[i]);
+    if (!mask.empty()) {
+      apply_mask(mask, first_id, row);
+    } else if (request.generated() < request.spec.min_tokens) {
+      for (const int32_t id : request.spec.end_ids)
+        if (id >= first_id && id - first_id < model_.logit_width())
+          row[static_cast<size_t>(id - first_id)] = kMasked;
+    }
+    request.rules.adjust(row, first_id);
+    sample_rows_.push_back({row, {request.spec.sampling, request.seed, request.known()}});
+  }
+  RETURN_IF_ERROR(sampler_.draw(comm_, model_.ranks() == 1 ? RoundDigest{} : digest(state), sample_rows_,
+                                std::span(drawn_).first(sample_rows_.size())));
+  for (size_t i = 0; i < logit_streams_.size(); ++i) {
+    const int32_t forced = state.streams[static_cast<size_t>(logit_streams_[i])].request->rules.forced();
+    if (forced >= 0) drawn_[i] = forced;
+  }
+  return score(state);
+}
+
+/// Log-probabilities of the tokens in drawn_ where they are wanted.
+Status Executor::score(const EngineState& state) {
+  const size_t width = static_cast<size_t>(model_.logit_width());
+  score_rows_.clear();
+  for (size_t i = 0; i < logit_streams_.size(); ++i) {
+    const Request& request = *state.streams[static_cast<size_t>(logit_streams_[i])].request;
+    if (request.spec.logprobs < 0 || drawn_[i] < 0) continue;
+    score_rows_.push_back({std::span(raw_).subspan(i * width, width), drawn_[i],
+                           request.generation->logprobs_slot(static_cast<size_t>(request.generated()))});
+  }
+  return sampler_.score(comm_, score_rows_);
+}
+
+void Executor::take_token(EngineState& state, int32_t stream, int32_t token, bool masked, RoundOutcome& outcome) {
   Request& request = *state.streams[static_cast<size_t>(stream)].request;
   if (token < 0) {
-    release(state, stream, FinishReason::kError,
-            {ErrorCode::kInternal,
-             "the model gave no usable logits at position " + std::to_string(request.known() - 1)},
-            outcome);
+    Error error{ErrorCode::kInternal,
+                "the model gave no usable logits at position " + std::to_string(request.known() - 1)};
+    if (masked) error = {ErrorCode::kGrammar, "the grammar rejected the reply"};
+    release(state, stream, FinishReason::kError, std::move(error), outcome);
     return;
   }
+  if (request.spec.constraint != nullptr && request.rules.answering() &&
+      !request.spec.constraint->accept(token))
+    request.constraint_broken = true;
+  request.rules.take(token);
+  if (request.rules.cut()) request.generation->think_cut_.store(true, std::memory_order_relaxed);
   request.generation->push(token);
   ++outcome.tokens;
   const std::vector<int32_t>& ends = request.spec.end_ids;

@@ -45,20 +45,33 @@ class Executor {
  private:
   void release(EngineState& state, int32_t stream, FinishReason reason, Error error, RoundOutcome& outcome);
   void build_batch(const RoundRecord& record, EngineState& state, RoundOutcome& outcome);
-  Status draw(const EngineState& state);
+  Status draw(const RoundRecord& record, const EngineState& state);
+  void download_row(int32_t at, size_t to);
+  Status score(const EngineState& state);
+  Status score_prompts(const EngineState& state);
   RoundDigest digest(const EngineState& state);
-  void take_token(EngineState& state, int32_t stream, int32_t token, RoundOutcome& outcome);
+  void take_token(EngineState& state, int32_t stream, int32_t token, bool masked, RoundOutcome& outcome);
 
   Model& model_;
   EngineConfig config_;
   Communicator* comm_ = nullptr;
   GroupSampler sampler_;
   std::vector<float> logits_;  // [max_streams, this rank's vocabulary]
+  std::vector<float> raw_;     // the rows of logits_ whose log-probabilities are wanted, before rules and masks
   std::vector<SampleRow> sample_rows_;
+  std::vector<ScoreRow> score_rows_;
   std::vector<int32_t> drawn_;
   std::vector<std::byte> hidden_;  // last rows of the segments, for the digest
   // The batch of the round.
-  std::vector<int32_t> tokens_, page_table_, logit_rows_, logit_streams_;
+  std::vector<int32_t> tokens_, page_table_;
+  std::vector<int32_t> logit_rows_;     // ascending: rows that draw, and prompt rows that are scored
+  std::vector<int32_t> logit_streams_;  // of the rows that draw
+  std::vector<int32_t> draw_at_;        // their indices in logit_rows_
+  struct PromptRow {
+    int32_t at;                // index in logit_rows_
+    int32_t stream, position;  // of the token that the row predicts
+  };
+  std::vector<PromptRow> prompt_rows_;
   std::vector<Segment> segments_;
 };
 

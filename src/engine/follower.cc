@@ -11,7 +11,7 @@ constexpr std::chrono::hours kPatience{24 * 365};
 Follower::Follower(Model& model, const EngineConfig& config, int32_t window, int32_t pages)
     : state_(config, window, pages, model.limits().slots),
       executor_(model, config),
-      record_(config.max_streams),
+      record_(config.max_streams, model.config().vocab),
       outcome_(config.max_streams) {}
 
 Status Follower::run(Communicator& comm) {

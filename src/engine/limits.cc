@@ -8,9 +8,32 @@
 namespace firesteel {
 namespace {
 
-constexpr size_t kMaxEndIds = 256;
+constexpr size_t kMaxEndIds = 2048;
+constexpr size_t kMaxBiases = 1024, kMaxCloseTokens = 64;
 
 Error invalid(std::string message) { return {ErrorCode::kInvalidArgument, std::move(message)}; }
+
+Status check_rules(const ReplyRules& rules, const EngineInfo& info) {
+  const auto bad_id = [&](int32_t id) { return id < 0 || id >= info.vocab; };
+  if (rules.bias.size() > kMaxBiases)
+    return invalid("more than " + std::to_string(kMaxBiases) + " token biases");
+  for (const TokenBias& bias : rules.bias) {
+    if (bad_id(bias.id))
+      return invalid("logit_bias names token " + std::to_string(bias.id) + ", which is outside the vocabulary of " +
+                     std::to_string(info.vocab));
+    if (std::isnan(bias.value) || bias.value > 1e6f) return invalid("a token bias must be a number");
+  }
+  const auto within = [](double v, double low, double high) { return v >= low && v <= high; };
+  if (!within(rules.presence, -100, 100) || !within(rules.frequency, -100, 100) ||
+      !within(rules.repetition, 1e-3, 1e3))
+    return invalid("a penalty is out of range");
+  const ThinkRules& think = rules.think;
+  if (think.budget < 0) return invalid("the thinking budget must not be negative");
+  if (think.close.size() > kMaxCloseTokens || std::any_of(think.close.begin(), think.close.end(), bad_id) ||
+      ((think.budget > 0 || think.loop_guard) && think.close.empty()))
+    return invalid("the tokens that close a think block are not known");
+  return {};
+}
 
 }  // namespace
 
@@ -39,7 +62,11 @@ Status check_request(const GenerationRequest& request, const EngineInfo& info) {
   const SamplingParams& p = request.sampling;
   if (!std::isfinite(p.temperature) || !std::isfinite(p.top_p) || !std::isfinite(p.min_p))
     return invalid("temperature, top_p and min_p must be finite numbers");
-  return {};
+  if (request.logprobs < -1 || request.logprobs > kMaxLogprobs)
+    return invalid("log-probabilities of at most " + std::to_string(kMaxLogprobs) + " tokens are given");
+  if (request.prompt_logprobs && (request.logprobs < 0 || !info.prompt_logprobs))
+    return invalid("the log-probabilities of the prompt cannot be given");
+  return check_rules(request.rules, info);
 }
 
 }  // namespace firesteel

@@ -47,6 +47,7 @@ Result<std::unique_ptr<ModelEngine>> ModelEngine::create(Model& model, EngineCon
   info.max_streams = config.max_streams;
   info.pool_tokens = pool_tokens;
   info.max_queue = config.max_queue;
+  info.prompt_logprobs = limits.max_logit_rows > config.max_streams;
   return std::unique_ptr<ModelEngine>(new ModelEngine(model, config, info, observer, group));
 }
 
@@ -57,9 +58,9 @@ ModelEngine::ModelEngine(Model& model, const EngineConfig& config, const EngineI
       observer_(observer),
       group_(group),
       state_(config, info.window, config.pages, model.limits().slots),
-      scheduler_(config, model.limits().max_rows),
+      scheduler_(config, model.limits().max_rows, model.limits().max_logit_rows - config.max_streams),
       executor_(model, config),
-      record_(config.max_streams),
+      record_(config.max_streams, info.vocab),
       outcome_(config.max_streams),
       waiting_(config.max_streams + config.max_queue) {
   publish();
@@ -109,7 +110,7 @@ Result<std::shared_ptr<Generation>> ModelEngine::submit(GenerationRequest reques
   auto node = std::make_unique<Request>();
   node->seed = request.sampling.seed ? *request.sampling.seed : prompt_seed(request.prompt);
   node->spec = std::move(request);
-  node->generation = std::make_shared<Generation>(node->spec.max_tokens);
+  node->prepare();
   node->generation->submitted.store(now_ns(), std::memory_order_relaxed);
   node->notify = std::move(notify);
   std::shared_ptr<Generation> generation = node->generation;
@@ -153,6 +154,7 @@ void ModelEngine::run() {
       std::atomic<int64_t>& at = a.request->generation->admitted;  // a resumed request keeps its first
       if (at.load(std::memory_order_relaxed) == 0) at.store(now_ns(), std::memory_order_relaxed);
     }
+    fill_masks();
     if (Status sent = send_record(); !sent.ok()) {
       for (const RoundRecord::Admission& a : record_.admissions) waiting_.insert(a.request);
       continue;  // join_ranks() sees what happened
@@ -189,6 +191,23 @@ bool ModelEngine::join_ranks() {
   executor_.connect(comm_.get());
   whole_.store(true, std::memory_order_release);
   return true;
+}
+
+/// The masks of the rows that draw a constrained token in this round.
+void ModelEngine::fill_masks() {
+  for (const RoundRecord::Rows& r : record_.rows) {
+    const Stream& stream = state_.streams[static_cast<size_t>(r.stream)];
+    const Request* request = stream.request;
+    int32_t pending = request != nullptr ? stream.pending() : 0;
+    for (const RoundRecord::Admission& a : record_.admissions)
+      if (a.stream == r.stream) request = a.request, pending = a.request->known();
+    if (request->spec.constraint == nullptr || r.rows != pending || !request->rules.answering()) continue;
+    const std::span<uint32_t> mask = record_.add_mask(r.stream);
+    if (request->constraint_broken)
+      std::fill(mask.begin(), mask.end(), 0);
+    else
+      request->spec.constraint->fill_mask(mask);
+  }
 }
 
 Status ModelEngine::send_record() {

@@ -57,6 +57,7 @@ class ModelEngine final : public Engine {
               RankGroup* group);
   void run();
   bool join_ranks();
+  void fill_masks();
   Status send_record();
   void fail_everything(const Error& error);
   void take_requests();

@@ -75,6 +75,18 @@ void put_request(std::vector<std::byte>& out, const Request& request) {
   put(out, request.spec.max_tokens);
   put(out, request.spec.min_tokens);
   put(out, static_cast<uint8_t>(request.spec.background));
+  put(out, request.spec.logprobs);
+  put(out, static_cast<uint8_t>(request.spec.prompt_logprobs));
+  const ReplyRules& rules = request.spec.rules;
+  put_list(out, rules.bias);
+  put(out, rules.presence);
+  put(out, rules.frequency);
+  put(out, rules.repetition);
+  put(out, static_cast<uint8_t>(rules.think.inside));
+  put(out, rules.think.end_id);
+  put(out, rules.think.budget);
+  put(out, static_cast<uint8_t>(rules.think.loop_guard));
+  put_list(out, rules.think.close);
 }
 
 std::unique_ptr<Request> get_request(Reader& in, uint64_t id) {
@@ -90,9 +102,23 @@ std::unique_ptr<Request> get_request(Reader& in, uint64_t id) {
   request->spec.max_tokens = in.get<int32_t>();
   request->spec.min_tokens = in.get<int32_t>();
   request->spec.background = in.get<uint8_t>() != 0;
-  if (request->spec.prompt.empty() || request->spec.max_tokens < 1 || request->spec.max_tokens > 1 << 24)
+  request->spec.logprobs = in.get<int32_t>();
+  request->spec.prompt_logprobs = in.get<uint8_t>() != 0;
+  ReplyRules& rules = request->spec.rules;
+  in.list(rules.bias);
+  rules.presence = in.get<double>();
+  rules.frequency = in.get<double>();
+  rules.repetition = in.get<double>();
+  rules.think.inside = in.get<uint8_t>() != 0;
+  rules.think.end_id = in.get<int32_t>();
+  rules.think.budget = in.get<int32_t>();
+  rules.think.loop_guard = in.get<uint8_t>() != 0;
+  in.list(rules.think.close);
+  if (request->spec.prompt.empty() || request->spec.max_tokens < 1 || request->spec.max_tokens > 1 << 24 ||
+      request->spec.logprobs < -1 || request->spec.logprobs > kMaxLogprobs ||
+      ((rules.think.budget > 0 || rules.think.loop_guard) && rules.think.close.empty()))
     in.fail();
-  if (in.ok()) request->generation = std::make_shared<Generation>(request->spec.max_tokens);
+  if (in.ok()) request->prepare();
   return request;
 }
 
@@ -113,6 +139,8 @@ void encode_round(const RoundRecord& record, std::vector<std::byte>& out) {
     a.request->known_to_ranks = true;
   }
   put_list(out, record.rows);
+  put_list(out, record.masked);
+  put_list(out, record.masks);
 }
 
 void encode_stop(std::vector<std::byte>& out) {
@@ -176,6 +204,9 @@ Result<RecordKind> decode_record(std::span<const std::byte> bytes, const EngineS
     if (r.stream <= last || r.rows < 1 || r.rows > pending(r.stream)) return broken;
     last = r.stream;
   }
+  in.list(record.masked);
+  in.list(record.masks);
+  if (record.masks.size() != record.masked.size() * record.mask_words()) return broken;
   if (!in.at_end()) return broken;
   return kind;
 }

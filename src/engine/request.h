@@ -20,6 +20,16 @@ struct Request {
   std::function<void()> notify;
   Request* next = nullptr;      // inbox link
   bool known_to_ranks = false;  // an earlier record carried it
+  RuleState rules;
+  bool constraint_broken = false;  // a token that was drawn did not fit: nothing does any more
+
+  /// Makes what follows from spec.
+  void prepare() {
+    generation = std::make_shared<Generation>(spec);
+    rules = RuleState(spec.rules, spec.prompt, spec.max_tokens);
+  }
+  /// Rows of the prompt have their next token's log-probability taken.
+  bool scores_prompt() const { return spec.prompt_logprobs && generated() == 0; }
 
   int32_t prompt_tokens() const { return static_cast<int32_t>(spec.prompt.size()); }
   int32_t generated() const { return static_cast<int32_t>(generation->tokens().size()); }

@@ -71,12 +71,14 @@ uint64_t EngineState::digest() const {
   return hash;
 }
 
-RoundRecord::RoundRecord(int32_t max_streams) {
+RoundRecord::RoundRecord(int32_t max_streams, int32_t vocab) : mask_words_(firesteel::mask_words(vocab)) {
   const size_t n = static_cast<size_t>(max_streams);
   cancels.reserve(n);
   preempts.reserve(n);
   admissions.reserve(n);
   rows.reserve(n);
+  masked.reserve(n);
+  masks.reserve(n * mask_words_);
 }
 
 void RoundRecord::clear() {
@@ -85,6 +87,20 @@ void RoundRecord::clear() {
   admissions.clear();
   rows.clear();
   forgets.clear();
+  masked.clear();
+  masks.clear();
+}
+
+std::span<uint32_t> RoundRecord::add_mask(int32_t stream) {
+  masked.push_back(stream);
+  masks.resize(masked.size() * mask_words_);
+  return std::span(masks).last(mask_words_);
+}
+
+std::span<const uint32_t> RoundRecord::mask(int32_t stream) const {
+  const auto at = std::find(masked.begin(), masked.end(), stream);
+  if (at == masked.end()) return {};
+  return std::span(masks).subspan(static_cast<size_t>(at - masked.begin()) * mask_words_, mask_words_);
 }
 
 WaitingRequests::WaitingRequests(int32_t capacity) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "cache/page_pool.h"
@@ -62,7 +63,8 @@ struct RoundRecord {
     int32_t stream;
     int32_t rows;
   };
-  explicit RoundRecord(int32_t max_streams);
+  /// `vocab`: of the model, for masks.
+  RoundRecord(int32_t max_streams, int32_t vocab);
   void clear();
   /// `forgets` alone is no reason for a round.
   bool empty() const { return cancels.empty() && preempts.empty() && admissions.empty() && rows.empty(); }
@@ -74,6 +76,18 @@ struct RoundRecord {
   std::vector<Admission> admissions;
   std::vector<Rows> rows;         // rows of each stream in this forward, ascending stream
   std::vector<uint64_t> forgets;  // ids of preempted requests that will not come back
+  // Streams whose next token is constrained, and a bit for each token that may come, mask_words() of each.
+  std::vector<int32_t> masked;
+  std::vector<uint32_t> masks;
+
+  size_t mask_words() const { return mask_words_; }
+  /// The mask to fill for one more stream.
+  std::span<uint32_t> add_mask(int32_t stream);
+  /// Empty: the stream has none.
+  std::span<const uint32_t> mask(int32_t stream) const;
+
+ private:
+  size_t mask_words_;
 };
 
 /// Requests that wait, oldest first, in two classes. Rank 0 only: the others learn of admissions.

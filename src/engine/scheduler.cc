@@ -11,7 +11,8 @@ int32_t admission_rows(const Request& request, const EngineConfig& config) {
   return static_cast<int32_t>(std::min<int64_t>(wanted, request.total_rows()));
 }
 
-Scheduler::Scheduler(const EngineConfig& config, int32_t max_rows) : config_(config), max_rows_(max_rows) {
+Scheduler::Scheduler(const EngineConfig& config, int32_t max_rows, int32_t score_rows)
+    : config_(config), max_rows_(max_rows), score_rows_(score_rows) {
   CHECK(max_rows >= config.max_streams);
   const size_t n = static_cast<size_t>(config.max_streams);
   running_.reserve(n);
@@ -143,9 +144,14 @@ void Scheduler::share_rows(RoundRecord& record) {
     const int32_t wanted =
         decoding > 0 ? config_.busy_prompt_rows : (config_.prompt_rows > 0 ? config_.prompt_rows : max_rows_);
     int32_t budget = std::min(wanted, max_rows_ - decoding);
+    int32_t score_rows = score_rows_;
     const auto give = [&](int32_t i, int32_t limit) {
       const size_t at = static_cast<size_t>(i);
-      const int32_t rows = std::min({running_[at].pending - rows_[at], limit, budget});
+      int32_t rows = std::min({running_[at].pending - rows_[at], limit, budget});
+      if (running_[at].request->scores_prompt()) {
+        rows = std::min(rows, score_rows);
+        score_rows -= rows;
+      }
       rows_[at] += rows;
       budget -= rows;
     };

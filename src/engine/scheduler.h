@@ -24,8 +24,9 @@ int32_t admission_rows(const Request& request, const EngineConfig& config);
 
 class Scheduler {
  public:
-  /// `max_rows`: rows that one forward takes, at least config.max_streams.
-  Scheduler(const EngineConfig& config, int32_t max_rows);
+  /// `max_rows`: rows that one forward takes, at least config.max_streams. `score_rows`: rows of prompts whose
+  /// log-probabilities are wanted that one forward takes.
+  Scheduler(const EngineConfig& config, int32_t max_rows, int32_t score_rows);
 
   void plan(const EngineState& state, const WaitingRequests& waiting, RoundRecord& record);
 
@@ -45,7 +46,7 @@ class Scheduler {
   void share_rows(RoundRecord& record);
 
   EngineConfig config_;
-  int32_t max_rows_;
+  int32_t max_rows_, score_rows_;
   // The round being planned.
   std::vector<Entry> running_;    // by priority
   std::vector<int32_t> prompts_;  // indices into running_

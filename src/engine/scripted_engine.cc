@@ -10,11 +10,19 @@
 namespace firesteel {
 namespace {
 
+/// A report that looks like a model's: falling, the token itself among the best.
+void make_up(std::span<TokenLogprob> report, int32_t token, int32_t vocab) {
+  for (size_t k = 0; k < report.size(); ++k) {
+    const auto rank = static_cast<int32_t>(k == 0 ? 0 : k - 1);
+    report[k] = {(token + rank) % vocab, -0.25f * static_cast<float>(rank + 1)};
+  }
+}
+
 constexpr int64_t kPollNs = 2'000'000;  // how late a cancellation may be noticed
 
 }  // namespace
 
-ScriptedEngine::ScriptedEngine(EngineInfo info, Script script) : info_(info), script_(std::move(script)) {
+ScriptedEngine::ScriptedEngine(EngineInfo info, Script script) : info_(info), script_(std::move(script)), mask_(mask_words(info.vocab)) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -37,9 +45,10 @@ Result<std::shared_ptr<Generation>> ScriptedEngine::submit(GenerationRequest req
   if (Status status = check_request(request, info_); !status.ok()) return std::move(status).error();
   auto playing = std::make_unique<Playing>();
   playing->reply = script_(request);
-  playing->generation = std::make_shared<Generation>(request.max_tokens);
+  playing->generation = std::make_shared<Generation>(request);
   playing->notify = std::move(notify);
   playing->request = std::move(request);
+  playing->rules = RuleState(playing->request.rules, playing->request.prompt, playing->request.max_tokens);
   const int64_t now = now_ns();
   playing->due_ns = now + playing->reply.first_delay_us * 1000;
   playing->generation->submitted.store(now, std::memory_order_relaxed);
@@ -95,6 +104,26 @@ void ScriptedEngine::run() {
   }
 }
 
+/// The next token under the request's rules, −1 where nothing fits.
+int32_t ScriptedEngine::next_token(Playing& p) {
+  int32_t id = p.rules.forced();
+  if (id < 0) {
+    id = p.reply.ids[p.at++];
+    TokenConstraint* const constraint = p.rules.answering() ? p.request.constraint.get() : nullptr;
+    if (constraint != nullptr && !constraint->accept(id)) {
+      constraint->fill_mask(mask_);
+      const auto fits = [&](int32_t t) { return (mask_[static_cast<size_t>(t) >> 5] >> (t & 31) & 1u) != 0; };
+      const std::vector<int32_t>& ends = p.request.end_ids;
+      const auto end = std::find_if(ends.begin(), ends.end(), fits);
+      for (id = end != ends.end() ? *end : 0; id < info_.vocab && !fits(id);) ++id;
+      if (id == info_.vocab || !constraint->accept(id)) return -1;
+    }
+  }
+  p.rules.take(id);
+  if (p.rules.cut()) p.generation->think_cut_.store(true, std::memory_order_relaxed);
+  return id;
+}
+
 bool ScriptedEngine::play(Playing& p, int64_t now) {
   Generation& generation = *p.generation;
   if (generation.admitted.load(std::memory_order_relaxed) == 0) {
@@ -108,16 +137,22 @@ bool ScriptedEngine::play(Playing& p, int64_t now) {
   }
   const std::vector<int32_t>& ends = p.request.end_ids;
   for (; count > 0 && p.at < p.reply.ids.size(); --count) {
-    const int32_t id = p.reply.ids[p.at++];
+    const int32_t id = next_token(p);
+    if (id < 0) {
+      finish(p, FinishReason::kError, {ErrorCode::kGrammar, "the grammar rejected the reply"});
+      return true;
+    }
+    make_up(generation.logprobs_slot(generation.tokens().size()), id, info_.vocab);
     generation.push(id);
     generated_.fetch_add(1, std::memory_order_relaxed);
-    if (p.at == 1) generation.first_token.store(now, std::memory_order_relaxed);
+    const auto count_so_far = static_cast<int32_t>(generation.tokens().size());
+    if (count_so_far == 1) generation.first_token.store(now, std::memory_order_relaxed);
     const bool is_end = std::find(ends.begin(), ends.end(), id) != ends.end();
-    if (is_end && static_cast<int32_t>(p.at) > p.request.min_tokens) {
+    if (is_end && count_so_far > p.request.min_tokens) {
       finish(p, FinishReason::kStop, {});
       return true;
     }
-    if (static_cast<int32_t>(p.at) == p.request.max_tokens) {
+    if (count_so_far == p.request.max_tokens) {
       finish(p, FinishReason::kLength, {});
       return true;
     }

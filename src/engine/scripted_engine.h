@@ -28,6 +28,9 @@ struct ScriptedReply {
   int64_t first_delay_us = 0;  // before the first slice
   int64_t delay_us = 0;        // before each further slice
   std::optional<Error> error;  // after the ids the reply fails with this
+  // Forced tokens (a think block that is cut) come between the ids. Under a constraint an id that does not fit
+  // is replaced: by an end id where one fits, else by the smallest id that does. Biases and penalties need a
+  // model and change nothing; log-probabilities are made up.
 };
 
 class ScriptedEngine final : public Engine {
@@ -48,6 +51,7 @@ class ScriptedEngine final : public Engine {
  private:
   struct Playing {
     GenerationRequest request;
+    RuleState rules;
     ScriptedReply reply;
     std::shared_ptr<Generation> generation;
     std::function<void()> notify;
@@ -57,11 +61,13 @@ class ScriptedEngine final : public Engine {
   void run();
   /// Plays the slice that is due; true if the reply is over.
   bool play(Playing& p, int64_t now);
+  int32_t next_token(Playing& p);
   void finish(Playing& p, FinishReason reason, Error error);
 
   const EngineInfo info_;
   const Script script_;
   std::vector<std::unique_ptr<Playing>> playing_;  // engine thread
+  std::vector<uint32_t> mask_;                     // engine thread
 
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -92,6 +92,79 @@ TEST_P(GroupSamplers, DrawWhatOneRankDraws) {
   EXPECT_GT(drawn, kRounds);
 }
 
+TEST_P(GroupSamplers, ScoreWhatOneRankScores) {
+  const auto [ranks, uneven, vocab] = GetParam();
+  const std::vector<int32_t> at = cuts(vocab, ranks, uneven);
+  int32_t widest = 0;
+  for (int r = 0; r < ranks; ++r)
+    widest = std::max(widest, at[static_cast<size_t>(r) + 1] - at[static_cast<size_t>(r)]);
+  constexpr int32_t kRows = 5;
+  auto comms = make_local_group(ranks);
+  std::vector<GroupSampler> samplers;
+  for (int r = 0; r < ranks; ++r)
+    samplers.emplace_back(vocab, ranks, at[static_cast<size_t>(r)], widest, kRows);
+  GroupSampler alone(vocab, 1, 0, vocab, kRows);
+  std::mt19937_64 rng(static_cast<uint64_t>(vocab + ranks));
+  for (int round = 0; round < 20; ++round) {
+    const Rows rows = random_rows(rng, vocab, static_cast<int32_t>(rng() % (3 * kRows)));
+    const size_t n = rows.logits.size();
+    std::vector<std::vector<std::vector<TokenLogprob>>> reports(static_cast<size_t>(ranks) + 1);
+    std::vector<int32_t> tokens;
+    std::vector<size_t> sizes;
+    for (size_t i = 0; i < n; ++i) {
+      tokens.push_back(static_cast<int32_t>(rng() % static_cast<uint64_t>(vocab)));
+      sizes.push_back(1 + rng() % (kMaxLogprobs + 1));
+    }
+    const auto score = [&](GroupSampler& sampler, Communicator* comm, int32_t from, int32_t to,
+                           std::vector<std::vector<TokenLogprob>>& out) {
+      for (const size_t size : sizes) out.emplace_back(size);
+      std::vector<ScoreRow> mine;
+      for (size_t i = 0; i < n; ++i)
+        mine.push_back({std::span(rows.logits[i]).subspan(static_cast<size_t>(from), static_cast<size_t>(to - from)),
+                        tokens[i], out[i]});
+      const Status status = sampler.score(comm, mine);
+      EXPECT_TRUE(status.ok()) << status.error().message;
+    };
+    score(alone, nullptr, 0, vocab, reports.back());
+    std::vector<std::thread> threads;
+    for (size_t r = 0; r < static_cast<size_t>(ranks); ++r)
+      threads.emplace_back([&, r] { score(samplers[r], comms[r].get(), at[r], at[r + 1], reports[r]); });
+    for (auto& t : threads) t.join();
+    for (size_t i = 0; i < n; ++i) {
+      const std::vector<TokenLogprob>& one = reports.back()[i];
+      for (size_t r = 0; r < static_cast<size_t>(ranks); ++r)
+        for (size_t k = 0; k < one.size(); ++k) {
+          EXPECT_EQ(reports[r][i][k].id, one[k].id);
+          EXPECT_EQ(reports[r][i][k].logprob, one[k].logprob);
+        }
+      // Against sums in double.
+      std::vector<int32_t> order;
+      double best = -INFINITY, sum = 0;
+      for (int32_t id = 0; id < vocab; ++id) {
+        const float v = rows.logits[i][static_cast<size_t>(id)];
+        if (v > -INFINITY) order.push_back(id), best = std::max<double>(best, v);
+      }
+      for (const int32_t id : order) sum += std::exp(rows.logits[i][static_cast<size_t>(id)] - best);
+      std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+        return rows.logits[i][static_cast<size_t>(a)] > rows.logits[i][static_cast<size_t>(b)];
+      });
+      EXPECT_EQ(one[0].id, tokens[i]);
+      for (size_t k = 0; k < one.size(); ++k) {
+        if (k > 0 && k > order.size()) {
+          EXPECT_EQ(one[k].id, -1);
+          continue;
+        }
+        if (k > 0) {
+          EXPECT_EQ(one[k].id, order[k - 1]);
+        }
+        const float v = rows.logits[i][static_cast<size_t>(one[k].id)];
+        if (order.empty() || !(v > -INFINITY)) continue;
+        EXPECT_NEAR(one[k].logprob, v - best - std::log(sum), 2e-6 * (1 + std::abs(v - best))) << k;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, GroupSamplers,
                          ::testing::Combine(::testing::Values(2, 4), ::testing::Values(false, true),
                                             ::testing::Values(640, 20'000)));

@@ -182,7 +182,16 @@ TEST(ModelEngine, RefusesWhatItCannotServe) {
   EXPECT_EQ(with([](auto& r) { r.prompt[1] = -1; }), invalid);
   EXPECT_EQ(with([](auto& r) { r.prompt[1] = FakeModel::kVocab; }), invalid);
   EXPECT_EQ(with([](auto& r) { r.end_ids = {FakeModel::kVocab}; }), invalid);
-  EXPECT_EQ(with([](auto& r) { r.end_ids.assign(1000, 1); }), invalid);
+  EXPECT_EQ(with([](auto& r) { r.end_ids.assign(3000, 1); }), invalid);
+  EXPECT_EQ(with([](auto& r) { r.rules.bias = {{FakeModel::kVocab, 1.0f}}; }), invalid);
+  EXPECT_EQ(with([](auto& r) { r.rules.bias = {{1, NAN}}; }), invalid);
+  EXPECT_EQ(with([](auto& r) { r.rules.bias.resize(1025); }), invalid);
+  EXPECT_EQ(with([](auto& r) { r.rules.repetition = 0; }), invalid);
+  EXPECT_EQ(with([](auto& r) { r.rules.presence = NAN; }), invalid);
+  EXPECT_EQ(with([](auto& r) { r.rules.think.budget = 3; }), invalid) << "no closing tokens";
+  EXPECT_EQ(with([](auto& r) { r.rules.think.close = {-1}; }), invalid);
+  EXPECT_EQ(with([](auto& r) { r.logprobs = 21; }), invalid);
+  EXPECT_EQ(with([](auto& r) { r.prompt_logprobs = true; }), invalid);
   EXPECT_EQ(with([](auto& r) { r.max_tokens = 0; }), invalid);
   EXPECT_EQ(with([](auto& r) { r.max_tokens = -5; }), invalid);
   EXPECT_EQ(with([](auto& r) { r.min_tokens = 2; }), invalid);

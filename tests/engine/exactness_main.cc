@@ -31,9 +31,9 @@ std::vector<Ids> serve_split(Model& model, const std::vector<GenerationRequest>&
   EngineConfig config;
   config.max_streams = kCompany;
   EngineState state(config, model.limits().pages * kPageTokens, model.limits().pages, model.limits().slots);
-  Scheduler scheduler(config, model.limits().max_rows);
+  Scheduler scheduler(config, model.limits().max_rows, model.limits().max_logit_rows - kCompany);
   Executor executor(model, config);
-  RoundRecord record(kCompany);
+  RoundRecord record(kCompany, model.config().vocab);
   RoundOutcome outcome(kCompany);
   WaitingRequests waiting(static_cast<int32_t>(requests.size()));
   std::vector<std::unique_ptr<Request>> all;
@@ -42,7 +42,7 @@ std::vector<Ids> serve_split(Model& model, const std::vector<GenerationRequest>&
     request->id = all.size() + 1;
     request->spec = spec;
     request->seed = *spec.sampling.seed;
-    request->generation = std::make_shared<Generation>(spec.max_tokens);
+    request->prepare();
     waiting.insert(request.get());
     all.push_back(std::move(request));
   }

@@ -68,9 +68,9 @@ Status FakeModel::forward(const Batch& batch, std::span<const int32_t> logit_row
   forwards.fetch_add(1, std::memory_order_relaxed);
   CHECK(batch.rows <= limits_.max_rows && static_cast<int32_t>(logit_rows.size()) <= limits_.max_logit_rows);
   CHECK(batch.rows == static_cast<int32_t>(batch.tokens.size()));
+  CHECK(std::is_sorted(logit_rows.begin(), logit_rows.end()));
   if (std::find(batch.tokens.begin(), batch.tokens.end(), kExplodeToken) != batch.tokens.end())
     return Error{ErrorCode::kInternal, "the device reported a fault"};
-  size_t next_logits = 0;
   int32_t row = 0;
   for (size_t s = 0; s < batch.segments.size(); ++s) {
     const Segment& segment = batch.segments[s];
@@ -90,18 +90,19 @@ Status FakeModel::forward(const Batch& batch, std::span<const int32_t> logit_row
       const int32_t token = batch.tokens[static_cast<size_t>(row)];
       chain = extend(chain, token);
       cell(segment.start + i) = chain;
-      if (next_logits == logit_rows.size() || logit_rows[next_logits] != row) continue;
+      const auto wanted = std::find(logit_rows.begin(), logit_rows.end(), row);
+      if (wanted == logit_rows.end()) continue;
       uint64_t sum = 0;
       for (int32_t p = 0; p <= segment.start + i; ++p) sum += cell(p);
       if (fault_ == Fault::kRowsInTheBatch && batch.rows > 8) ++sum;
       if (fault_ == Fault::kNeighboursPage && s > 0)
         sum += pages_[static_cast<size_t>(batch.page_table[0]) * kPageTokens];
-      float* const out = logits_.data() + next_logits++ * kVocab;
+      float* const out = logits_.data() + (wanted - logit_rows.begin()) * kVocab;
       write_row(chain, sum, out);
       if (token == kPoisonToken) std::fill_n(out, kVocab, NAN);
     }
   }
-  CHECK(row == batch.rows && next_logits == logit_rows.size());
+  CHECK(row == batch.rows);
   return {};
 }
 
@@ -109,20 +110,76 @@ Status FakeModel::mtp_forward(const Batch&, const Act*, std::span<const int32_t>
   return Error{ErrorCode::kUnsupported, "no MTP layer"};
 }
 
-std::vector<int32_t> oracle_reply(const GenerationRequest& request) {
+namespace {
+
+/// Rules as spec/api.md 5 and 6.5 say them, from the whole reply each time.
+void obey(const GenerationRequest& request, const std::vector<int32_t>& reply, float* logits) {
+  const ReplyRules& rules = request.rules;
+  for (const TokenBias& bias : rules.bias) logits[bias.id] += bias.value;
+  for (int32_t id = 0; id < FakeModel::kVocab; ++id) {
+    const auto times = std::count(reply.begin(), reply.end(), id);
+    const bool known = times > 0 || std::find(request.prompt.begin(), request.prompt.end(), id) != request.prompt.end();
+    double v = logits[id];
+    if (known && rules.repetition != 1) v = v > 0 ? v / rules.repetition : v * rules.repetition;
+    if (times > 0) v -= rules.frequency * static_cast<double>(times) + rules.presence;
+    logits[id] = static_cast<float>(v);
+  }
+}
+
+/// The token that the reply must go on with, or -1; `*answering`: the think block is behind it.
+int32_t forced_token(const ThinkRules& think, const std::vector<int32_t>& reply, bool* answering) {
+  *answering = !think.inside;
+  if (!think.inside) return -1;
+  const auto closed = std::find(reply.begin(), reply.end(), think.end_id) - reply.begin();
+  if (think.budget == 0 || closed < think.budget) {
+    *answering = closed < static_cast<ptrdiff_t>(reply.size());
+    return -1;
+  }
+  const auto forced = static_cast<ptrdiff_t>(reply.size()) - think.budget;
+  if (forced < 0) return -1;
+  *answering = forced >= static_cast<ptrdiff_t>(think.close.size());
+  return *answering ? -1 : think.close[static_cast<size_t>(forced)];
+}
+
+std::vector<double> log_softmax(const float* logits) {
+  double sum = 0;
+  for (int32_t i = 0; i < FakeModel::kVocab; ++i) sum += std::exp(static_cast<double>(logits[i]));
+  std::vector<double> out;
+  for (int32_t i = 0; i < FakeModel::kVocab; ++i) out.push_back(static_cast<double>(logits[i]) - std::log(sum));
+  return out;
+}
+
+}  // namespace
+
+std::vector<int32_t> oracle_reply(const GenerationRequest& request, OracleScores* scores) {
   SamplerScratch scratch(FakeModel::kVocab);
   const uint64_t seed = request.sampling.seed ? *request.sampling.seed : prompt_seed(request.prompt);
   uint64_t chain = 0, sum = 0;
-  for (const int32_t token : request.prompt) chain = extend(chain, token), sum += chain;
-  std::vector<int32_t> reply;
   float logits[FakeModel::kVocab];
+  for (size_t i = 0; i < request.prompt.size(); ++i) {
+    chain = extend(chain, request.prompt[i]), sum += chain;
+    write_row(chain, sum, logits);
+    if (scores != nullptr) scores->prompt.push_back(log_softmax(logits));
+  }
+  std::vector<int32_t> reply;
   while (static_cast<int32_t>(reply.size()) < request.max_tokens) {
     write_row(chain, sum, logits);
-    if (static_cast<int32_t>(reply.size()) < request.min_tokens)
+    if (scores != nullptr) scores->reply.push_back(log_softmax(logits));
+    bool answering = true;
+    const int32_t forced = forced_token(request.rules.think, reply, &answering);
+    std::vector<uint32_t> mask(mask_words(FakeModel::kVocab));
+    if (request.constraint != nullptr && answering) {
+      request.constraint->fill_mask(mask);
+      for (int32_t id = 0; id < FakeModel::kVocab; ++id)
+        if ((mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1u) == 0) logits[id] = -INFINITY;
+    } else if (static_cast<int32_t>(reply.size()) < request.min_tokens) {
       for (const int32_t id : request.end_ids) logits[id] = -INFINITY;
+    }
+    obey(request, reply, logits);
     const int64_t position = static_cast<int64_t>(request.prompt.size() + reply.size());
-    const int32_t token = sample_token(logits, request.sampling, seed, position, scratch);
+    const int32_t token = forced >= 0 ? forced : sample_token(logits, request.sampling, seed, position, scratch);
     if (token < 0) break;
+    if (request.constraint != nullptr && answering) CHECK(request.constraint->accept(token));
     reply.push_back(token);
     chain = extend(chain, token), sum += chain;
     if (std::find(request.end_ids.begin(), request.end_ids.end(), token) != request.end_ids.end()) break;

@@ -59,7 +59,13 @@ class FakeModel final : public Model {
   std::vector<float> logits_;
 };
 
-/// The reply to a request by itself.
-std::vector<int32_t> oracle_reply(const GenerationRequest& request);
+/// Log-softmax of the model's rows, in double.
+struct OracleScores {
+  std::vector<std::vector<double>> prompt;  // of the row behind each prompt token
+  std::vector<std::vector<double>> reply;   // of the rows that the reply's tokens were drawn from
+};
+
+/// The reply to a request by itself. Uses up its constraint.
+std::vector<int32_t> oracle_reply(const GenerationRequest& request, OracleScores* scores = nullptr);
 
 }  // namespace firesteel

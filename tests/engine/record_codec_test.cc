@@ -8,7 +8,7 @@
 namespace firesteel {
 namespace {
 
-constexpr int32_t kStreams = 4;
+constexpr int32_t kStreams = 4, kVocab = 1000;
 
 std::unique_ptr<Request> make_request(uint64_t id, std::mt19937_64& rng) {
   auto r = std::make_unique<Request>();
@@ -21,7 +21,10 @@ std::unique_ptr<Request> make_request(uint64_t id, std::mt19937_64& rng) {
   r->spec.max_tokens = 5 + static_cast<int32_t>(rng() % 50);
   r->spec.min_tokens = 2;
   r->spec.background = rng() % 2 == 0;
-  r->generation = std::make_shared<Generation>(r->spec.max_tokens);
+  r->spec.logprobs = 3;
+  r->spec.prompt_logprobs = true;
+  r->spec.rules = {{{4, -1.5f}, {9, 2.0f}}, 0.25, -0.5, 1.25, {true, 7, 12, true, {1, 7, 2}}};
+  r->prepare();
   return r;
 }
 
@@ -34,17 +37,18 @@ EngineState fresh_state() {
 TEST(RecordCodec, ARoundArrivesAsItWasSent) {
   std::mt19937_64 rng(1);
   const auto a = make_request(11, rng), b = make_request(12, rng);
-  RoundRecord record(kStreams);
+  RoundRecord record(kStreams, kVocab);
   record.admissions = {{a.get(), 2}, {b.get(), 0}};
   record.rows = {{0, 1}, {2, a->prompt_tokens()}};
   record.forgets = {5};
+  record.add_mask(2)[3] = 0x1234;
   std::vector<std::byte> bytes;
   encode_round(record, bytes);
   EXPECT_TRUE(a->known_to_ranks);
   const EngineState state = fresh_state();
   KnownRequests known;
   known.emplace(5, make_request(5, rng));
-  RoundRecord got(kStreams);
+  RoundRecord got(kStreams, kVocab);
   const auto kind = decode_record(bytes, state, known, got);
   ASSERT_TRUE(kind.ok()) << kind.error().message;
   EXPECT_EQ(*kind, RecordKind::kRound);
@@ -63,6 +67,13 @@ TEST(RecordCodec, ARoundArrivesAsItWasSent) {
   EXPECT_EQ(r.spec.max_tokens, a->spec.max_tokens);
   EXPECT_EQ(r.spec.min_tokens, 2);
   EXPECT_EQ(r.spec.background, a->spec.background);
+  EXPECT_EQ(r.spec.logprobs, 3);
+  EXPECT_TRUE(r.spec.prompt_logprobs);
+  EXPECT_EQ(r.spec.rules, a->spec.rules);
+  EXPECT_FALSE(r.rules.answering());
+  ASSERT_EQ(got.mask(2).size(), got.mask_words());
+  EXPECT_EQ(got.mask(2)[3], 0x1234u);
+  EXPECT_TRUE(got.mask(0).empty());
   ASSERT_EQ(got.rows.size(), 2u);
   EXPECT_EQ(got.rows[1].rows, a->prompt_tokens());
 
@@ -79,7 +90,7 @@ TEST(RecordCodec, StopIsStop) {
   std::vector<std::byte> bytes;
   encode_stop(bytes);
   KnownRequests known;
-  RoundRecord got(kStreams);
+  RoundRecord got(kStreams, kVocab);
   const auto kind = decode_record(bytes, fresh_state(), known, got);
   ASSERT_TRUE(kind.ok());
   EXPECT_EQ(*kind, RecordKind::kStop);
@@ -90,14 +101,14 @@ TEST(RecordCodec, WhatMakesNoSenseIsRefused) {
   const EngineState state = fresh_state();
   const auto refused = [&](const std::function<void(RoundRecord&, Request&)>& spoil) {
     const auto a = make_request(7, rng);
-    RoundRecord record(kStreams);
+    RoundRecord record(kStreams, kVocab);
     record.admissions = {{a.get(), 1}};
     record.rows = {{1, 1}};
     spoil(record, *a);
     std::vector<std::byte> bytes;
     encode_round(record, bytes);
     KnownRequests known;
-    RoundRecord got(kStreams);
+    RoundRecord got(kStreams, kVocab);
     return !decode_record(bytes, state, known, got).ok();
   };
   EXPECT_FALSE(refused([](RoundRecord&, Request&) {}));
@@ -108,6 +119,9 @@ TEST(RecordCodec, WhatMakesNoSenseIsRefused) {
   EXPECT_TRUE(refused([](RoundRecord& r, Request&) { r.rows = {{1, 1}, {1, 1}}; }));
   EXPECT_TRUE(refused([](RoundRecord&, Request& a) { a.known_to_ranks = true; })) << "it never was";
   EXPECT_TRUE(refused([](RoundRecord&, Request& a) { a.spec.prompt.clear(); }));
+  EXPECT_TRUE(refused([](RoundRecord& r, Request&) { r.add_mask(1), r.masks.pop_back(); }));
+  EXPECT_TRUE(refused([](RoundRecord&, Request& a) { a.spec.logprobs = kMaxLogprobs + 1; }));
+  EXPECT_TRUE(refused([](RoundRecord&, Request& a) { a.spec.rules.think.close.clear(); }));
   EXPECT_TRUE(refused([](RoundRecord&, Request& a) { a.spec.max_tokens = INT32_MAX; }));
 }
 
@@ -117,7 +131,7 @@ TEST(RecordCodec, DamageNeverGoesFurther) {
   int refused = 0;
   for (int i = 0; i < 20'000; ++i) {
     const auto a = make_request(7, rng);
-    RoundRecord record(kStreams);
+    RoundRecord record(kStreams, kVocab);
     record.admissions = {{a.get(), 1}};
     record.rows = {{1, 1 + static_cast<int32_t>(rng() % 3)}};
     std::vector<std::byte> bytes;
@@ -129,7 +143,7 @@ TEST(RecordCodec, DamageNeverGoesFurther) {
         bytes[rng() % std::min<size_t>(bytes.size(), 64)] = static_cast<std::byte>(rng());
     }
     KnownRequests known;
-    RoundRecord got(kStreams);
+    RoundRecord got(kStreams, kVocab);
     if (!decode_record(bytes, state, known, got).ok()) {
       ++refused;
       continue;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <limits>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -47,6 +48,22 @@ inline std::vector<int32_t> ids_of(const Generation& generation) {
   return {generation.tokens().begin(), generation.tokens().end()};
 }
 
+inline ReplyRules random_rules(std::mt19937_64& rng, int32_t max_reply) {
+  ReplyRules rules;
+  const auto id = [&] { return static_cast<int32_t>(rng() % 57); };
+  if (rng() % 2 == 0)
+    for (int i = 0; i < 5; ++i) rules.bias.push_back({id(), static_cast<float>(rng() % 9) - 4});
+  if (rng() % 8 == 0) rules.bias.push_back({id(), -std::numeric_limits<float>::infinity()});
+  if (rng() % 2 == 0) rules.presence = static_cast<double>(rng() % 40) / 10 - 2;
+  if (rng() % 2 == 0) rules.frequency = static_cast<double>(rng() % 40) / 10 - 2;
+  if (rng() % 2 == 0) rules.repetition = 0.5 + static_cast<double>(rng() % 15) / 10;
+  if (rng() % 2 == 0)
+    rules.think = {true, id(), static_cast<int32_t>(rng() % static_cast<uint64_t>(max_reply)), false, {}};
+  rules.think.close = {id(), rules.think.end_id, id()};
+  if (rules.think.end_id < 0) rules.think.close.clear();
+  return rules;
+}
+
 inline GenerationRequest random_request(std::mt19937_64& rng, int32_t max_prompt, int32_t max_reply) {
   GenerationRequest r;
   r.prompt.resize(1 + rng() % static_cast<uint64_t>(max_prompt));
@@ -62,6 +79,7 @@ inline GenerationRequest random_request(std::mt19937_64& rng, int32_t max_prompt
   }
   if (rng() % 3 == 0) r.end_ids = {static_cast<int32_t>(rng() % 57), static_cast<int32_t>(rng() % 57)};
   if (rng() % 3 == 0) r.min_tokens = static_cast<int32_t>(rng() % static_cast<uint64_t>(r.max_tokens + 1));
+  if (rng() % 3 == 0) r.rules = random_rules(rng, max_reply);
   return r;
 }
 

@@ -28,9 +28,9 @@ class Machine {
         config_{setup.streams, kQueue, setup.window, 0, setup.busy_rows, setup.headroom},
         model_(ModelLimits{setup.max_rows, setup.streams, setup.pages, setup.streams}),
         state_(config_, setup.window, setup.pages, setup.streams),
-        scheduler_(config_, setup.max_rows),
+        scheduler_(config_, setup.max_rows, 0),
         executor_(model_, config_),
-        record_(setup.streams),
+        record_(setup.streams, model_.config().vocab),
         outcome_(setup.streams),
         waiting_(setup.streams + kQueue) {}
 
@@ -50,7 +50,7 @@ class Machine {
     request->spec.background = rng() % 4 == 0;
     request->seed = rng();
     request->spec.sampling.seed = request->seed;
-    request->generation = std::make_shared<Generation>(request->spec.max_tokens);
+    request->prepare();
     waiting_.insert(request.get());
     live_.emplace(request->id, std::move(request));
   }
@@ -256,9 +256,9 @@ TEST(Scheduler, AReplicaThatAppliesTheRecordsStaysEqual) {
   const ModelLimits limits{40, 4, 6, 4};
   FakeModel model_a(limits), model_b(limits);
   EngineState a(config, 700, 6, 4), b(config, 700, 6, 4);
-  Scheduler scheduler(config, limits.max_rows);
+  Scheduler scheduler(config, limits.max_rows, limits.max_logit_rows - 4);
   Executor executor_a(model_a, config), executor_b(model_b, config);
-  RoundRecord record(4), replayed(4);
+  RoundRecord record(4, model_a.config().vocab), replayed(4, model_a.config().vocab);
   RoundOutcome outcome_a(4), outcome_b(4);
   WaitingRequests waiting(34);
   std::mt19937_64 rng(5);
@@ -267,6 +267,7 @@ TEST(Scheduler, AReplicaThatAppliesTheRecordsStaysEqual) {
     auto request = std::make_unique<Request>();
     request->id = id;
     request->spec = random_request(rng, 300, 350);
+    request->spec.end_ids.clear();  // long replies need pages of others
     request->spec.background = id % 4 == 0;
     request->seed = rng();
     for (auto* side : {&requests_a, &requests_b}) {
@@ -274,7 +275,7 @@ TEST(Scheduler, AReplicaThatAppliesTheRecordsStaysEqual) {
       copy->id = id;
       copy->spec = request->spec;
       copy->seed = request->seed;
-      copy->generation = std::make_shared<Generation>(request->spec.max_tokens);
+      copy->prepare();
       side->emplace(id, std::move(copy));
     }
     waiting.insert(requests_a.at(id).get());

@@ -120,5 +120,39 @@ TEST(ScriptedEngine, RefusesAndStops) {
   EXPECT_EQ(engine.submit(request_of({5}, 5), nullptr).error().code, ErrorCode::kUnavailable);
 }
 
+/// Allows multiples of `step` alone.
+class Multiples final : public TokenConstraint {
+ public:
+  explicit Multiples(int32_t step) : step_(step) {}
+  void fill_mask(std::span<uint32_t> mask) override {
+    std::fill(mask.begin(), mask.end(), 0u);
+    for (int32_t id = 0; id < 1000; id += step_) mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+  }
+  bool accept(int32_t token) override { return token % step_ == 0; }
+
+ private:
+  const int32_t step_;
+};
+
+TEST(ScriptedEngine, FollowsRulesAndConstraints) {
+  ScriptedEngine engine(info(), counting);
+  GenerationRequest request = request_of({6}, 100);
+  request.rules.think = {true, 500, 2, false, {501, 500}};
+  request.constraint = std::make_shared<Multiples>(5);
+  request.logprobs = 2;
+  auto thinking = engine.submit(request, nullptr).value();
+  wait_finished(*thinking);
+  // 6 and 7 think, the block is cut, then 8, 9, 11 do not fit.
+  EXPECT_EQ(ids_of(*thinking), (std::vector<int32_t>{6, 7, 501, 500, 0, 0, 10, 0}));
+  EXPECT_TRUE(thinking->think_cut());
+  ASSERT_EQ(thinking->logprobs(0).size(), 3u);
+  EXPECT_EQ(thinking->logprobs(0)[0].id, 6);
+  request.end_ids = {15};
+  request.constraint = std::make_shared<Multiples>(5);
+  auto ended = engine.submit(request, nullptr).value();
+  wait_finished(*ended);
+  EXPECT_EQ(ids_of(*ended), (std::vector<int32_t>{6, 7, 501, 500, 15}));
+}
+
 }  // namespace
 }  // namespace firesteel
