@@ -65,6 +65,7 @@ std::variant<ChatRequest, ApiError> parse_chat_request(const Json& body, const C
   }
   in.string("model", &out.model);
   read_settings(in, defaults.settings, {"max_tokens", "max_completion_tokens"}, &out.settings);
+  read_chat_logprobs(in, &out.settings);
   refuse_unbuilt(in);
   read_tools(in, &out.tools);
   read_template_switches(in, &out);
@@ -82,8 +83,16 @@ std::variant<ChatRequest, ApiError> parse_chat_request(const Json& body, const C
   out.prompt.thinking = defaults.thinking;
   out.prompt.trust_caller_markup = defaults.trust_caller_markup;
   if (auto refusal = read_thinking(body, &out.prompt.thinking, &notes)) return from_refusal(*refusal);
-  if (out.prompt.thinking.budget > 0) {
-    return unsupported_parameter("thinking_budget", "a thinking budget is not supported by this server yet");
+  out.settings.think_budget = out.prompt.thinking.budget;
+  if (out.settings.format) {
+    // The reply is the constrained text and no call can be made.
+    if (out.tools.calls) {
+      return invalid_value("tool_choice", "tool_choice and " + out.settings.format->param +
+                                              " both constrain the reply: at most one may");
+    }
+    out.tools.tools = nullptr;
+  } else {
+    out.settings.format = std::move(out.tools.calls);
   }
   MessageOptions options;
   options.late_system_as_user = !defaults.traits.late_system;

@@ -40,13 +40,6 @@ std::optional<Json> read_tool(FieldReader& in, const Json& entry, const std::str
   if (strict != nullptr && !strict->is_boolean()) {
     return bad(where + ".function.strict", where + ".function.strict must be true, false or null");
   }
-  if (strict != nullptr && strict->get<bool>()) {
-    in.fail(unsupported_parameter(
-        where + ".function.strict",
-        "strict tools are not supported by this server yet: arguments cannot be held to "
-        "their schema"));
-    return std::nullopt;
-  }
   if (function != nullptr) return entry;
   Json bare = entry;
   bare.erase("type");
@@ -59,7 +52,7 @@ bool has_tool(const Json& tools, const std::string& name) {
 }
 
 // {"type":"allowed_tools","allowed_tools":{"mode","tools":[…]}} or the same fields at the top.
-void apply_allowed(FieldReader& in, const Json& choice, Json* tools) {
+void apply_allowed(FieldReader& in, const Json& choice, Json* tools, bool* forced) {
   const Json* nested = find_field(choice, "allowed_tools");
   const Json& allowed = nested != nullptr ? *nested : choice;
   const Json* list = find_field(allowed, "tools");
@@ -67,9 +60,7 @@ void apply_allowed(FieldReader& in, const Json& choice, Json* tools) {
   if (list == nullptr || !list->is_array() || (mode != "auto" && mode != "required")) {
     return in.fail_value("tool_choice", "allowed_tools needs a mode (auto or required) and a list of tools");
   }
-  if (mode == "required") {
-    return in.fail(unsupported_parameter("tool_choice", "a forced call is not supported by this server yet"));
-  }
+  *forced = mode == "required";
   Json kept = Json::array();
   for (const Json& entry : *list) {
     const Json* function = find_field(entry, "function");
@@ -81,6 +72,24 @@ void apply_allowed(FieldReader& in, const Json& choice, Json* tools) {
     }
   }
   *tools = std::move(kept);
+  if (*forced && tools->empty()) in.fail_value("tool_choice", "a required call needs a tool to call");
+}
+
+bool is_strict(const Json& tool) {
+  const Json* strict = find_field(tool["function"], "strict");
+  return strict != nullptr && strict->get<bool>();
+}
+
+// Holds the reply to calls of `tools` when one is forced, the arguments of strict tools to their schemas else.
+std::optional<AnswerFormat> calls_format(const Json& tools, bool forced, bool parallel, const char* choice_name,
+                                         const char* list_name) {
+  if (!forced && std::none_of(tools.begin(), tools.end(), is_strict)) return std::nullopt;
+  AnswerFormat format;
+  format.source.kind = grammar::GrammarSource::Kind::kToolCalls;
+  format.source.text = tools.dump(-1, ' ', false, Json::error_handler_t::replace);
+  format.source.tools = {forced, parallel, forced};
+  format.param = forced ? choice_name : list_name;
+  return format;
 }
 
 }  // namespace
@@ -109,10 +118,11 @@ void read_tools(FieldReader& in, ToolChoice* out) {
   }
   const std::string word = text_of(choice);
   const char* choice_name = out->legacy ? "function_call" : "tool_choice";
+  bool forced = false;
   if (choice != nullptr && choice->is_object()) {
     const std::string type = text_of(find_field(*choice, "type"));
     if (type == "allowed_tools") {
-      apply_allowed(in, *choice, &tools);
+      apply_allowed(in, *choice, &tools, &forced);
     } else if (type == "function" || out->legacy) {
       const Json* function = find_field(*choice, "function");
       const std::string name = text_of(find_field(function != nullptr ? *function : *choice, "name"));
@@ -120,13 +130,16 @@ void read_tools(FieldReader& in, ToolChoice* out) {
         return in.fail_value(choice_name,
                              std::string(choice_name) + " names a tool that is not in " + list_name);
       }
-      return in.fail(unsupported_parameter(choice_name, "a forced call is not supported by this server yet"));
+      tools.erase(std::remove_if(tools.begin(), tools.end(),
+                                 [&](const Json& t) { return t["function"]["name"] != name; }),
+                  tools.end());
+      forced = true;
     } else {
       return in.fail_value(choice_name, "tool_choice.type must be function or allowed_tools");
     }
   } else if (word == "required") {
     if (tools.empty()) return in.fail_value(choice_name, "tool_choice required needs tools");
-    return in.fail(unsupported_parameter(choice_name, "a forced call is not supported by this server yet"));
+    forced = true;
   } else if (choice != nullptr && word != "auto" && word != "none") {
     return in.fail_value(
         choice_name,
@@ -134,6 +147,7 @@ void read_tools(FieldReader& in, ToolChoice* out) {
   }
   if (!in.ok() || tools.empty() || word == "none") return;
   out->tools = ToolSet::create(tools);
+  out->calls = calls_format(tools, forced, out->parallel, choice_name, list_name);
   out->offered = std::move(tools);
 }
 

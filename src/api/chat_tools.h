@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "api/constraint.h"
 #include "api/field_reader.h"
 #include "text/tool_schema.h"
 
@@ -13,6 +14,7 @@ struct ToolChoice {
   Json offered;  // for the template: a list of {"type":"function","function":…}; null: none
   std::shared_ptr<const ToolSet> tools;  // for the reply; null: call markup is text
   bool parallel = true;
+  std::optional<AnswerFormat> calls;  // the reply is held to: a forced call, strict arguments
   bool legacy = false;  // asked with `functions`: the reply uses message.function_call
 };
 

@@ -59,6 +59,7 @@ std::variant<CompletionRequest, ApiError> parse(const Json& body, const ChatDefa
   FieldReader in(body);
   in.string("model", &out.model);
   read_settings(in, defaults.settings, {"max_tokens"}, &out.settings);
+  read_completion_logprobs(in, &out.settings);
   refuse_unbuilt(in);
   in.boolean("echo", &out.echo);
   bool special = false;  // this tokenizer adds none by itself
@@ -100,7 +101,7 @@ void handle_completions(const std::shared_ptr<Service>& service, std::shared_ptr
   CompletionReplyOptions reply;
   for (std::vector<int32_t>& ids : std::get<std::vector<std::vector<int32_t>>>(prompts)) {
     const std::string text = request.echo ? service->text.tokenizer->decode(ids) : "";
-    auto one = make_plan(*service, request.settings, {std::move(ids), false}, "prompt");
+    auto one = make_plan(*service, request.settings, {std::move(ids), false}, "prompt", *exchange);
     if (auto* error = std::get_if<ApiError>(&one)) return respond_error(*exchange, *error);
     ReplyPlan& part = std::get<ReplyPlan>(one);
     for (GenerationRequest& r : part.requests) {

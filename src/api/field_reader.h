@@ -23,6 +23,7 @@ class FieldReader {
  public:
   explicit FieldReader(const Json& object) : object_(object) {}
 
+  const Json& object() const { return object_; }
   const Json* find(std::string_view name) const { return find_field(object_, name); }
   bool has(std::string_view name) const { return find(name) != nullptr; }
 

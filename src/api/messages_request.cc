@@ -179,6 +179,7 @@ void translate_tools(const Json& body, FieldReader& in, Json* chat) {
     Json function{{"name", word(tool, "name")}};
     if (const Json* d = find_field(tool, "description")) function["description"] = *d;
     if (const Json* s = find_field(tool, "input_schema")) function["parameters"] = *s;
+    if (const Json* s = find_field(tool, "strict")) function["strict"] = *s;
     list.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
   if (!list.empty()) (*chat)["tools"] = std::move(list);
@@ -213,6 +214,7 @@ void translate_thinking(FieldReader& in, int64_t max_tokens, Json* chat) {
       if (!inner.ok() || (budget != 0 && max_tokens != 0 && budget >= max_tokens)) {
         return in.fail_value("thinking", "thinking.budget_tokens must be positive and below max_tokens");
       }
+      if (budget != 0) (*chat)["thinking_budget"] = budget;
     } else if (type != "adaptive" && type != "disabled") {
       return in.fail_value("thinking", "thinking.type must be enabled, adaptive or disabled");
     }

@@ -48,7 +48,7 @@ void handle_messages(const std::shared_ptr<Service>& service, std::shared_ptr<ht
   if (auto* error = std::get_if<ApiError>(&prepared)) return respond_error(*exchange, *error);
   auto& [request, prompt] = std::get<Prepared>(prepared);
   const auto prompt_tokens = static_cast<int64_t>(prompt.ids.size());
-  auto plan = make_plan(*service, request.settings, std::move(prompt), "messages");
+  auto plan = make_plan(*service, request.settings, std::move(prompt), "messages", *exchange);
   if (auto* error = std::get_if<ApiError>(&plan)) {
     if (error->code != "context_length_exceeded") return respond_error(*exchange, *error);
     return respond_error(*exchange, too_long(*service, prompt_tokens, request.settings.max_tokens));

@@ -20,10 +20,12 @@ struct PreparedPrompt {
 /// Renders and tokenizes a conversation.
 std::variant<PreparedPrompt, ApiError> prepare_prompt(const Service& service, const ChatRequest& request);
 
-/// The plan of a reply to `prompt`, with its token budget checked against the window. `noun` as in
-/// fit_reply().
+/// The plan of a reply to `prompt`, with its token budget checked against the window and the constraint of its
+/// answer compiled. `noun` as in fit_reply(). Adds headers to the answer where the request asked for more than
+/// is enforced.
 std::variant<ReplyPlan, ApiError> make_plan(const Service& service, const ReplySettings& settings,
-                                            PreparedPrompt prompt, const std::string& noun);
+                                            PreparedPrompt prompt, const std::string& noun,
+                                            http::Exchange& exchange);
 /// What a chat request adds to its plan: tools, an open last message.
 void add_chat_options(const ChatRequest& request, ReplyPlan* plan);
 

@@ -157,6 +157,10 @@ Result<std::unique_ptr<ApiServer>> ApiServer::start(ApiOptions options, ModelTex
       service.end_ids.push_back(assistant);
     }
   }
+  if (text.tokenizer) {
+    service.markup = MarkupIds::of(*text.tokenizer);
+    service.formats = AnswerFormats::create(*text.tokenizer, service.end_ids);
+  }
   service.created = unix_time();
   service.text = std::move(text);
   const http::ServerOptions http_options = options.http;

@@ -39,6 +39,9 @@ struct ApiOptions {
   bool thinking = true;
   std::string effort = "max";  // low, high or max
   bool clear_thinking = false;
+  int64_t thinking_budget = 0;  // reply tokens of reasoning; 0: no limit
+  bool answer_reserve = false;  // close the think block while a quarter of the limit (1,024 at most) is left
+  bool loop_guard = false;      // close a think block that repeats itself
   bool trust_caller_markup = false;
 
   AccessOptions access;  // API keys and CORS origins

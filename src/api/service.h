@@ -25,6 +25,8 @@ struct Service : std::enable_shared_from_this<Service> {
   ModelText text;
   ChatDefaults chat_defaults;
   std::vector<int32_t> end_ids;  // tokens that end a reply
+  MarkupIds markup;
+  std::unique_ptr<AnswerFormats> formats;  // null where the tokenizer has no usable tokens
   int64_t created = 0;           // when the server started, seconds since the epoch
   std::atomic<Engine*> engine{nullptr};
   std::atomic<bool> stopping{false};

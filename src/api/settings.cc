@@ -1,9 +1,15 @@
 #include "api/settings.h"
 
+#include <charconv>
+#include <cmath>
+#include <limits>
 #include <random>
+#include <system_error>
 
 namespace firesteel::api {
 namespace {
+
+constexpr size_t kMaxBiases = 1024;
 
 void read_priority(FieldReader& in, ReplySettings* out) {
   const Json* v = in.find("priority");
@@ -63,13 +69,29 @@ void read_stream(FieldReader& in, ReplySettings* out) {
   }
 }
 
-// True for values that ask for nothing: absent, null, false, 0, "", empty lists and objects.
-bool is_empty(const Json* v) {
-  if (v == nullptr) return true;
-  if (v->is_boolean()) return !v->get<bool>();
-  if (v->is_number()) return v->get<double>() == 0;
-  if (v->is_string()) return v->get_ref<const std::string&>().empty();
-  return v->is_structured() && v->empty();
+void read_bias(FieldReader& in, ReplyRules* out) {
+  const Json* bias = in.find("logit_bias");
+  if (bias == nullptr) return;
+  const std::string what = "logit_bias must be an object of at most 1024 token ids with numbers from -100 to 100";
+  if (!bias->is_object() || bias->size() > kMaxBiases) return in.fail_value("logit_bias", what);
+  for (auto it = bias->begin(); it != bias->end(); ++it) {
+    const std::string& key = it.key();
+    int32_t id = -1;
+    const auto [end, ec] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (ec != std::errc() || end != key.data() + key.size() || id < 0) {
+      return in.fail_value("logit_bias", "logit_bias: " + key.substr(0, 32) + " is no token id");
+    }
+    const double value = it->is_number() ? it->get<double>() : NAN;
+    if (!(value >= -100 && value <= 100)) return in.fail_value("logit_bias", what);
+    const float added = value == -100 ? -std::numeric_limits<float>::infinity() : static_cast<float>(value);
+    if (added != 0) out->bias.push_back({id, added});
+  }
+}
+
+void read_penalties(FieldReader& in, ReplyRules* out) {
+  in.number("presence_penalty", -2, 2, &out->presence);
+  in.number("frequency_penalty", -2, 2, &out->frequency);
+  in.number("repetition_penalty", 0.01, 100, &out->repetition);
 }
 
 }  // namespace
@@ -99,6 +121,9 @@ void read_settings(FieldReader& in, const SettingDefaults& defaults,
   }
   in.integer("min_tokens", 0, INT32_MAX, &out->min_tokens);
   in.integer("n", 1, kMaxChoices, &out->choices);
+  read_bias(in, &out->rules);
+  read_penalties(in, &out->rules);
+  read_answer_format(in, &out->format);
   in.boolean("ignore_eos", &out->ignore_eos);
   in.boolean("return_token_ids", &out->return_token_ids);
   bool draft = true;  // drafted equals serial, so the switch changes no reply
@@ -108,27 +133,30 @@ void read_settings(FieldReader& in, const SettingDefaults& defaults,
   read_stream(in, out);
 }
 
+void read_chat_logprobs(FieldReader& in, ReplySettings* out) {
+  bool wanted = false;
+  int64_t top = 0;
+  in.boolean("logprobs", &wanted);
+  in.integer("top_logprobs", 0, kMaxLogprobs, &top);
+  if (in.has("top_logprobs") && !wanted && (top > 0 || !in.ok())) {
+    in.fail_value("top_logprobs", "top_logprobs needs logprobs: true");
+  }
+  if (wanted) out->logprobs = static_cast<int32_t>(top);
+}
+
+void read_completion_logprobs(FieldReader& in, ReplySettings* out) {
+  const Json* v = in.find("logprobs");
+  if (v == nullptr || (v->is_boolean() && !v->get<bool>())) return;
+  int64_t top = 0;
+  in.integer("logprobs", 0, kMaxLogprobs, &top);
+  out->logprobs = static_cast<int32_t>(top);
+}
+
 void refuse_unbuilt(FieldReader& in) {
   const auto refuse = [&](const char* name, const char* why) {
     in.fail(unsupported_parameter(name, std::string(name) + " " + why));
   };
-  for (const char* name : {"presence_penalty", "frequency_penalty", "logit_bias", "logprobs", "top_logprobs",
-                           "web_search_options", "guided_json", "guided_regex", "guided_choice",
-                           "guided_grammar", "structured_outputs"}) {
-    if (!is_empty(in.find(name))) refuse(name, "is not supported by this server yet");
-  }
-  if (const Json* v = in.find("repetition_penalty");
-      v != nullptr && !(v->is_number() && v->get<double>() == 1.0)) {
-    refuse("repetition_penalty", "is not supported by this server yet");
-  }
-  if (const Json* v = in.find("response_format"); v != nullptr) {
-    const Json* type = find_field(*v, "type");
-    if (type == nullptr || !type->is_string()) {
-      in.fail_value("response_format", "response_format must be an object with a type");
-    } else if (type->get_ref<const std::string&>() != "text") {
-      refuse("response_format", "other than text is not supported by this server yet");
-    }
-  }
+  if (in.has("web_search_options")) refuse("web_search_options", "is not supported: this server searches nothing");
   if (const Json* v = in.find("skip_special_tokens"); v != nullptr && !(v->is_boolean() && v->get<bool>())) {
     refuse("skip_special_tokens", "can only be true");
   }

@@ -7,8 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "api/constraint.h"
 #include "api/errors.h"
 #include "api/field_reader.h"
+#include "decode/group_sampler.h"
+#include "decode/reply_rules.h"
 #include "decode/sampler.h"
 
 namespace firesteel::api {
@@ -30,6 +33,10 @@ struct ReplySettings {
   int64_t max_tokens = 0;  // 0: not given
   int64_t min_tokens = 0;
   int64_t choices = 1;
+  ReplyRules rules;              // biases and penalties
+  int64_t think_budget = 0;      // reply tokens after which a think block is closed; 0: none
+  int32_t logprobs = -1;         // best tokens reported with each token; −1: no report
+  std::optional<AnswerFormat> format;
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;
   bool stop_in_reasoning = false;
@@ -48,6 +55,10 @@ inline constexpr int64_t kMaxChoices = 8;
 /// Reads the shared fields. `limit_names`: the route's names for the reply limit, the first given one wins.
 void read_settings(FieldReader& in, const SettingDefaults& defaults,
                    std::initializer_list<const char*> limit_names, ReplySettings* out);
+
+/// `logprobs` and `top_logprobs` of chat requests, and `logprobs` of completions.
+void read_chat_logprobs(FieldReader& in, ReplySettings* out);
+void read_completion_logprobs(FieldReader& in, ReplySettings* out);
 
 /// Fields that this server knows and does not do yet, at any value but a neutral one: 400
 /// unsupported_parameter rather than a reply that silently differs from what was asked.

@@ -160,8 +160,14 @@ void ConnectionExchange::drop_body() {
   });
 }
 
+void ConnectionExchange::add_header(std::string name, std::string value) {
+  std::erase_if(headers_, [&](const Header& h) { return equals_ignoring_case(h.name, name); });
+  headers_.push_back({std::move(name), std::move(value)});
+}
+
 void ConnectionExchange::respond(Response response) {
   if (answered_.exchange(true)) return;
+  response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
   run([c = connection_, serial = serial_, r = std::move(response)]() mutable {
     c->send_response(serial, std::move(r));
   });
@@ -169,6 +175,7 @@ void ConnectionExchange::respond(Response response) {
 
 void ConnectionExchange::open_stream(Headers headers, std::string keepalive) {
   if (answered_.exchange(true)) return;
+  headers.insert(headers.end(), headers_.begin(), headers_.end());
   run([c = connection_, serial = serial_, h = std::move(headers), k = std::move(keepalive)]() mutable {
     c->open_stream(serial, std::move(h), std::move(k));
   });

@@ -125,6 +125,7 @@ class ConnectionExchange final : public Exchange {
   const RequestHead& head() const override { return head_; }
   const std::string& body() const override { return body_; }
   void drop_body() override;
+  void add_header(std::string name, std::string value) override;
   void respond(Response response) override;
   void open_stream(Headers headers, std::string keepalive) override;
   void write(std::string bytes) override;
@@ -151,6 +152,7 @@ class ConnectionExchange final : public Exchange {
   const uint64_t serial_;
   const RequestHead head_;
   std::string body_;
+  Headers headers_;  // for the answer's head
   std::atomic<bool> gone_{false}, answered_{false};
   bool finished_ = false;
   std::function<void()> on_gone_, on_drained_;

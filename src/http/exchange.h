@@ -32,6 +32,10 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   /// Frees the body once it has been parsed.
   virtual void drop_body() = 0;
 
+  /// Goes out with the head of whatever answers; before respond() and open_stream(). A later value replaces an
+  /// earlier one.
+  virtual void add_header(std::string name, std::string value) = 0;
+
   /// Sends a whole reply; exactly one of respond() and open_stream() may be used, once.
   virtual void respond(Response response) = 0;
 

@@ -267,7 +267,9 @@ TEST(Scheduler, AReplicaThatAppliesTheRecordsStaysEqual) {
     auto request = std::make_unique<Request>();
     request->id = id;
     request->spec = random_request(rng, 300, 350);
-    request->spec.end_ids.clear();  // long replies need pages of others
+    request->spec.end_ids.clear();  // long replies come to need the pages of others
+    request->spec.max_tokens = 350;
+    request->spec.min_tokens = 0;
     request->spec.background = id % 4 == 0;
     request->seed = rng();
     for (auto* side : {&requests_a, &requests_b}) {
