@@ -1,6 +1,5 @@
 #include "api/responses_tools.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "api/responses_items.h"
@@ -84,7 +83,7 @@ void read_list(FieldReader& in, ResponsesTools* out) {
     const Json& definition = nested != nullptr ? *nested : tool;
     const std::string name = find_string(definition, "name");
     if (name.empty()) return in.fail_value(where + ".name", where + " has no name");
-    if (custom) out->custom.insert(name);
+    (custom ? out->custom : out->functions).insert(name);
     out->offered.push_back(chat_tool(custom ? custom_function(tool) : plain_function(definition)));
     out->sources.push_back(i);
   }
@@ -97,10 +96,8 @@ std::string chosen_name(const Json& choice) {
   return find_string(nested != nullptr ? *nested : choice, "name");
 }
 
-bool is_offered(const ResponsesTools& tools, const std::string& name) {
-  return std::any_of(tools.offered.begin(), tools.offered.end(), [&](const Json& tool) {
-    return find_string(*find_field(tool, "function"), "name") == name;
-  });
+bool is_offered(const ResponsesTools& tools, const std::string& type, const std::string& name) {
+  return (type == "custom" ? tools.custom : tools.functions).count(name) > 0;
 }
 
 void read_allowed(FieldReader& in, const Json& choice, ResponsesTools* out) {
@@ -110,15 +107,16 @@ void read_allowed(FieldReader& in, const Json& choice, ResponsesTools* out) {
       (mode != "auto" && mode != "required")) {
     return in.fail_value("tool_choice", "allowed_tools needs a mode (auto or required) and a list of tools");
   }
+  std::set<std::string> names;
   Json kept = Json::array();
   for (const Json& entry : *list) {
     const std::string type = find_string(entry, "type");
     if (type != "function" && type != "custom") continue;  // a hosted one, not offered either
     const std::string name = chosen_name(entry);
-    if (!is_offered(*out, name)) {
+    if (!is_offered(*out, type, name)) {
       return in.fail_value("tool_choice", "allowed_tools names a tool that is not in tools");
     }
-    kept.push_back(chat_choice(name));
+    if (names.insert(name).second) kept.push_back(chat_choice(name));
   }
   if (mode == "required" && kept.empty()) {
     return in.fail(unsupported_parameter(
@@ -153,7 +151,7 @@ void read_choice(FieldReader& in, ResponsesTools* out) {
                                          "tool_choice names a hosted tool, which this server does not have"));
   }
   const std::string name = chosen_name(*choice);
-  if (!is_offered(*out, name) || (type == "custom") != (out->custom.count(name) > 0)) {
+  if (!is_offered(*out, type, name)) {
     return in.fail_value("tool_choice", "tool_choice names a " + type + " tool that is not in tools");
   }
   out->choice = chat_choice(name);

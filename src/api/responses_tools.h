@@ -11,10 +11,11 @@
 namespace firesteel::api {
 
 struct ResponsesTools {
-  Json offered = Json::array();  // the chat request's `tools`
-  Json choice;                   // its `tool_choice`; null: not given
-  std::vector<size_t> sources;   // of each offered tool: its index in the request's own list
-  std::set<std::string> custom;  // names whose calls go out as custom_tool_call
+  Json offered = Json::array();     // the chat request's `tools`
+  Json choice;                      // its `tool_choice`; null: not given
+  std::vector<size_t> sources;      // of each offered tool: its index in the request's own list
+  std::set<std::string> functions;  // their names, by kind
+  std::set<std::string> custom;     // these calls go out as custom_tool_call
 };
 
 /// Reads tools and tool_choice. A function is taken out of its flat form, a custom tool becomes a function

@@ -352,7 +352,7 @@ TEST_F(ResponsesRequestTest, ToolChoice) {
   EXPECT_EQ(chosen(R"({"type":"custom","name":"c"})"),
             Json::parse(R"({"type":"function","function":{"name":"c"}})"));
   EXPECT_EQ(chosen(R"({"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"f"},
-                       {"type":"web_search"},{"type":"custom","name":"c"}]})"),
+                       {"type":"web_search"},{"type":"custom","name":"c"},{"type":"function","name":"f"}]})"),
             Json::parse(R"({"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[
                             {"type":"function","function":{"name":"f"}},
                             {"type":"function","function":{"name":"c"}}]}})"));
