@@ -1,6 +1,7 @@
 #include "api/chat_tools.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 
 namespace firesteel::api {
@@ -62,14 +63,17 @@ void apply_allowed(FieldReader& in, const Json& choice, Json* tools, bool* force
   }
   *forced = mode == "required";
   Json kept = Json::array();
+  std::set<std::string> taken;  // a name said twice does not offer its tools twice
   for (const Json& entry : *list) {
     const Json* function = find_field(entry, "function");
     const std::string name = text_of(find_field(function != nullptr ? *function : entry, "name"));
+    if (taken.count(name) > 0) continue;
     if (!has_tool(*tools, name))
       return in.fail_value("tool_choice", "allowed_tools names a tool that is not in tools");
     for (const Json& t : *tools) {
       if (t["function"]["name"] == name) kept.push_back(t);
     }
+    taken.insert(name);
   }
   *tools = std::move(kept);
   if (*forced && tools->empty()) in.fail_value("tool_choice", "a required call needs a tool to call");

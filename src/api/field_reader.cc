@@ -39,6 +39,11 @@ const Json* find_field(const Json& object, std::string_view name) {
   return it == object.end() || it->is_null() ? nullptr : &*it;
 }
 
+std::string find_string(const Json& object, std::string_view name) {
+  const Json* v = find_field(object, name);
+  return v != nullptr && v->is_string() ? v->get<std::string>() : std::string();
+}
+
 void FieldReader::boolean(std::string_view name, bool* out) {
   const Json* v = find(name);
   if (v == nullptr || !ok()) return;

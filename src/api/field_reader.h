@@ -18,6 +18,8 @@ using Json = nlohmann::ordered_json;
 
 /// The member, or null when it is absent, JSON null, or `object` is no object.
 const Json* find_field(const Json& object, std::string_view name);
+/// The member when it is a string, else "".
+std::string find_string(const Json& object, std::string_view name);
 
 class FieldReader {
  public:

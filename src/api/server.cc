@@ -124,6 +124,14 @@ std::vector<http::Route> ApiServer::Impl::routes() {
     out.push_back({"POST", std::string(prefix) + "/tokenize", kOtherBody, false, plain(handle_tokenize)});
     out.push_back({"POST", std::string(prefix) + "/detokenize", kOtherBody, false, plain(handle_detokenize)});
   }
+  for (const char* prefix : {"", "/v1"}) {
+    const std::string responses = std::string(prefix) + "/responses";
+    out.push_back({"POST", responses, kOtherBody, false, generating(handle_responses)});
+    out.push_back({"POST", responses + "/input_tokens", kOtherBody, false, plain(handle_response_tokens)});
+    out.push_back({"POST", responses + "/{}/cancel", 64u << 10, false, quick(handle_cancel_response)});
+    out.push_back({"GET", responses + "/{}", 64u << 10, false, quick(handle_response)});
+    out.push_back({"DELETE", responses + "/{}", 64u << 10, false, quick(handle_delete_response)});
+  }
   for (const char* path : {"/v1/models", "/models"}) get(path, quick(handle_models));
   for (const char* path : {"/v1/models/{}", "/models/{}"}) get(path, quick(handle_model));
   for (const char* path : {"/ready", "/v1/ready"}) get(path, quick(handle_ready));

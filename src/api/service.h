@@ -11,6 +11,7 @@
 
 #include "api/chat_request.h"
 #include "api/metrics.h"
+#include "api/responses_store.h"
 #include "api/server.h"
 #include "engine/engine.h"
 #include "text/chat_template.h"
@@ -31,6 +32,7 @@ struct Service : std::enable_shared_from_this<Service> {
   std::atomic<Engine*> engine{nullptr};
   std::atomic<bool> stopping{false};
   std::unique_ptr<ApiMetrics> metrics;
+  std::shared_ptr<ResponseStore> responses = std::make_shared<ResponseStore>();
 
   // Runs register themselves, so that stop() can end them with an error event.
   std::mutex runs_mutex;
@@ -47,9 +49,18 @@ void handle_chat(const std::shared_ptr<Service>& service, std::shared_ptr<http::
 void handle_completions(const std::shared_ptr<Service>& service, std::shared_ptr<http::Exchange> exchange);
 void handle_messages(const std::shared_ptr<Service>& service, std::shared_ptr<http::Exchange> exchange);
 void handle_count_tokens(const std::shared_ptr<Service>& service, std::shared_ptr<http::Exchange> exchange);
+void handle_responses(const std::shared_ptr<Service>& service, std::shared_ptr<http::Exchange> exchange);
+/// Tokens of the prompt that a Responses request would run; the engine may be missing.
+void handle_response_tokens(const std::shared_ptr<Service>& service,
+                            std::shared_ptr<http::Exchange> exchange);
 /// Prompts and conversations to ids and back; the engine may be missing.
 void handle_tokenize(const std::shared_ptr<Service>& service, std::shared_ptr<http::Exchange> exchange);
 void handle_detokenize(const std::shared_ptr<Service>& service, std::shared_ptr<http::Exchange> exchange);
+
+// Stored responses, by the path's argument; worker threads, the engine may be missing.
+void handle_response(const Service& service, http::Exchange& exchange);
+void handle_delete_response(const Service& service, http::Exchange& exchange);
+void handle_cancel_response(const Service& service, http::Exchange& exchange);
 
 // Quick ones, where bytes are moved; the engine may be missing.
 void handle_health(const Service& service, http::Exchange& exchange, const http::ServerCounters& http);

@@ -23,7 +23,7 @@ struct RequestHead {
   std::string query;  // without '?'
   Headers headers;
   std::string request_id;     // the client's own when it is printable and short, else generated
-  std::string path_argument;  // what the route's trailing {name} matched, percent-decoded
+  std::string path_argument;  // what the route's {} matched, percent-decoded
   std::chrono::steady_clock::time_point received;  // when body and all had arrived; set for handlers
 
   /// Value of the first header of that name, or "".

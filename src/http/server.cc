@@ -39,22 +39,32 @@ void raise_descriptor_limit(size_t wanted) {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// `argument`: what stands at the pattern's {}, the rest of the path at its end, one segment within it.
+bool matches(std::string_view pattern, std::string_view path, std::string_view* argument) {
+  const size_t hole = pattern.find("/{}");
+  if (hole == std::string_view::npos) return pattern == path;
+  const std::string_view before = pattern.substr(0, hole + 1), after = pattern.substr(hole + 3);
+  if (path.size() <= before.size() + after.size()) return false;
+  if (!path.starts_with(before) || !path.ends_with(after)) return false;
+  *argument = path.substr(before.size(), path.size() - before.size() - after.size());
+  return after.empty() || argument->find('/') == std::string_view::npos;
+}
+
 }  // namespace
 
 const Route* ServerCore::find_route(const std::string& method, const std::string& path, std::string* argument,
                                     std::string* allowed) const {
+  bool specific = false;  // a route that says more than "…/{}" has this path: it alone decides
   for (const Route& route : routes) {
-    if (route.path.ends_with("/{}")) {
-      const std::string_view prefix = std::string_view(route.path).substr(0, route.path.size() - 2);
-      if (path.size() <= prefix.size() || !path.starts_with(prefix)) continue;
-      if (route.method == method || (method == "HEAD" && route.method == "GET")) {
-        *argument = percent_decode(std::string_view(path).substr(prefix.size()));
-        return &route;
-      }
-    } else {
-      if (route.path != path) continue;
-      if (route.method == method || (method == "HEAD" && route.method == "GET")) return &route;
+    std::string_view matched;
+    if (!matches(route.path, path, &matched)) continue;
+    const bool open_ended = route.path.ends_with("/{}");
+    if (open_ended && specific) continue;
+    if (route.method == method || (method == "HEAD" && route.method == "GET")) {
+      *argument = percent_decode(matched);
+      return &route;
     }
+    specific = specific || !open_ended;
     if (!allowed->empty()) allowed->append(", ");
     allowed->append(route.method);
   }

@@ -47,7 +47,9 @@ using Handler = std::function<void(std::shared_ptr<Exchange>)>;
 
 struct Route {
   std::string method;  // GET also answers HEAD
-  std::string path;    // exact, or ending in "/{}": the rest of the path is the argument
+  /// Exact, or with one "{}": in the middle ("/a/{}/b") one segment is the argument, at the end ("/a/{}") the
+  /// rest of the path. A route that ends in "{}" stands behind the exact ones it would cover.
+  std::string path;
   uint64_t body_limit = 64u << 10;
   bool quick = false;  // answers in microseconds: runs where bytes are moved, never behind queued work
   Handler handler;

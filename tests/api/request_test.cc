@@ -205,6 +205,9 @@ TEST(ChatRequest, Tools) {
       R"("tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"function":{"name":"b"}}]}})");
   EXPECT_EQ(r.conversation.tools.size(), 1u);
   EXPECT_EQ(r.tools.tools->find("a"), -1);
+  r = accept(two +
+             R"("tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"name":"b"},{"name":"b"}]})");
+  EXPECT_EQ(r.conversation.tools.size(), 1u) << "a name said twice";
   expect_refused(f + R"(,"tool_choice":"required")", "tool_choice", "unsupported_parameter");
   expect_refused(f + R"(,"tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice",
                  "unsupported_parameter");

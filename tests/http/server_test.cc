@@ -44,6 +44,16 @@ class ServerTest : public ::testing::Test {
                         r.body = e->head().path_argument;
                         e->respond(std::move(r));
                       }});
+    routes.push_back({"POST", "/thing/{}/stop", 1024, true, [](std::shared_ptr<Exchange> e) {
+                        Response r;
+                        r.body = "stop " + e->head().path_argument;
+                        e->respond(std::move(r));
+                      }});
+    routes.push_back({"GET", "/thing/{}", 1024, true, [](std::shared_ptr<Exchange> e) {
+                        Response r;
+                        r.body = e->head().path_argument;
+                        e->respond(std::move(r));
+                      }});
     routes.push_back({"POST", "/echo", 1u << 20, false, [](std::shared_ptr<Exchange> e) {
                         Response r;
                         r.body = e->body();
@@ -118,6 +128,26 @@ TEST_F(ServerTest, AnswersAndKeepsTheConnection) {
   EXPECT_EQ(r.headers.at("x-request-id"), "mine");
   EXPECT_EQ(r.headers.at("connection"), "close");
   EXPECT_TRUE(c.closed_within(5000));
+}
+
+TEST_F(ServerTest, TheMostSpecificRouteDecides) {
+  const auto ask = [&](const std::string& method, const std::string& path) {
+    RawClient c(port());
+    c.send(method + " " + path + " HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n");
+    return c.read_reply();
+  };
+  EXPECT_EQ(ask("POST", "/thing/a%20b/stop/").body, "stop a b");
+  EXPECT_EQ(ask("GET", "/thing/x").body, "x");
+  EXPECT_EQ(ask("GET", "/thing/x/y").body, "x/y");
+  RawReply r = ask("GET", "/thing/x/stop");
+  EXPECT_EQ(r.status, 405);
+  EXPECT_EQ(r.headers.at("allow"), "POST");
+  r = ask("POST", "/thing/x");
+  EXPECT_EQ(r.status, 405);
+  EXPECT_EQ(r.headers.at("allow"), "GET");
+  EXPECT_EQ(ask("POST", "/thing/x/y/stop").status, 405);
+  EXPECT_EQ(ask("GET", "/thing").status, 404);
+  EXPECT_EQ(ask("POST", "/thing//stop").status, 405) << "no argument, but a thing named /stop";
 }
 
 TEST_F(ServerTest, PipelinedRequestsAreAnsweredInOrder) {
