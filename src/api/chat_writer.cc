@@ -27,14 +27,34 @@ const char* chat_finish_reason(ReplyEnd end, bool legacy) {
   return legacy && end == ReplyEnd::kToolCalls ? "function_call" : finish_reason_name(end);
 }
 
+// The `logprobs` of a choice; lists as text without brackets.
+void append_logprobs(const std::string& content, const std::string& reasoning, bool wanted, std::string* out) {
+  if (!wanted) {
+    out->append("null");
+    return;
+  }
+  out->append("{\"content\":[").append(content).append("]");
+  if (!reasoning.empty()) out->append(",\"reasoning_content\":[").append(reasoning).append("]");
+  out->append(",\"refusal\":null}");
+}
+
 class WholeChatWriter final : public ReplyWriter {
  public:
   WholeChatWriter(std::shared_ptr<http::Exchange> exchange, ChatReplyOptions options)
       : exchange_(std::move(exchange)), options_(std::move(options)), choices_(options_.choices) {}
 
   void begin() override {}
-  void reasoning(int choice, std::string_view text) override { choices_[choice].reasoning.append(text); }
-  void content(int choice, std::string_view text) override { choices_[choice].content.append(text); }
+  void reasoning(int choice, std::string_view text) override {
+    choices_[choice].reasoning.append(text);
+    keep_scores(&choices_[choice].reasoning_scores);
+  }
+  void content(int choice, std::string_view text) override {
+    choices_[choice].content.append(text);
+    keep_scores(&choices_[choice].content_scores);
+  }
+  void scores(int, std::span<const TokenReport> tokens) override {
+    if (options_.tokenizer != nullptr) append_token_reports(tokens, *options_.tokenizer, &scores_);
+  }
   void call(int choice, const ReplyCall& call) override { choices_[choice].calls.push_back(call); }
   void heartbeat(int) override {}
   void flush(const Usage&) override {}
@@ -70,16 +90,24 @@ class WholeChatWriter final : public ReplyWriter {
 
  private:
   struct Choice {
-    std::string reasoning, content;
+    std::string reasoning, content, reasoning_scores, content_scores;
     std::vector<ReplyCall> calls;
     ChoiceEnd end;
   };
+
+  void keep_scores(std::string* to) {
+    if (scores_.empty()) return;
+    *to += (to->empty() ? "" : ",") + scores_;
+    scores_.clear();
+  }
 
   void append_choice(size_t index, const Choice& c, std::string* out) const {
     *out += "{\"index\":" + std::to_string(index) + ",\"finish_reason\":\"" +
             chat_finish_reason(c.end.end, options_.legacy_function) + "\",\"stop_reason\":";
     append_stop_reason(c.end, out);
-    *out += ",\"logprobs\":null,\"message\":{\"role\":\"assistant\",\"content\":";
+    *out += ",\"logprobs\":";
+    append_logprobs(c.content_scores, options_.exclude_reasoning ? "" : c.reasoning_scores, options_.tokenizer != nullptr, out);
+    *out += ",\"message\":{\"role\":\"assistant\",\"content\":";
     if (c.content.empty() && !c.calls.empty()) {
       *out += "null";
     } else {
@@ -110,6 +138,7 @@ class WholeChatWriter final : public ReplyWriter {
   const std::shared_ptr<http::Exchange> exchange_;
   const ChatReplyOptions options_;
   std::vector<Choice> choices_;
+  std::string scores_;  // of the next piece
 };
 
 class StreamChatWriter final : public ReplyWriter {
@@ -130,9 +159,16 @@ class StreamChatWriter final : public ReplyWriter {
     send();
   }
   void reasoning(int choice, std::string_view text) override {
-    if (!options_.exclude_reasoning) text_chunk(choice, "{\"reasoning_content\":", text);
+    if (!options_.exclude_reasoning) text_chunk(choice, "{\"reasoning_content\":", text, "", scores_);
+    scores_.clear();
   }
-  void content(int choice, std::string_view text) override { text_chunk(choice, "{\"content\":", text); }
+  void content(int choice, std::string_view text) override {
+    text_chunk(choice, "{\"content\":", text, scores_, "");
+    scores_.clear();
+  }
+  void scores(int, std::span<const TokenReport> tokens) override {
+    if (options_.tokenizer != nullptr) append_token_reports(tokens, *options_.tokenizer, &scores_);
+  }
   void call(int choice, const ReplyCall& call) override {
     if (options_.legacy_function) {
       std::string function = "{\"function_call\":";
@@ -195,11 +231,14 @@ class StreamChatWriter final : public ReplyWriter {
     out_.append(",\"logprobs\":null,\"finish_reason\":null");
     close_chunk();
   }
-  void text_chunk(int choice, std::string_view key, std::string_view text) {
+  void text_chunk(int choice, std::string_view key, std::string_view text, const std::string& content_scores,
+                  const std::string& reasoning_scores) {
     if (text.empty()) return;
     open_choice(choice, key);
     append_json_string(text, false, &out_);
-    out_.append("},\"logprobs\":null,\"finish_reason\":null");
+    out_.append("},\"logprobs\":");
+    append_logprobs(content_scores, reasoning_scores, options_.tokenizer != nullptr, &out_);
+    out_.append(",\"finish_reason\":null");
     close_chunk();
   }
   void finish_chunk(int choice, const ChoiceEnd& end, const Usage* usage, const ReplyStats* stats) {
@@ -236,7 +275,7 @@ class StreamChatWriter final : public ReplyWriter {
 
   const std::shared_ptr<http::Exchange> exchange_;
   const ChatReplyOptions options_;
-  std::string head_, out_;
+  std::string head_, out_, scores_;  // scores_: of the next piece
   std::vector<int> calls_;
   std::vector<std::pair<int, ChoiceEnd>> ends_;
   Usage usage_;

@@ -9,6 +9,10 @@
 #include "api/settings.h"
 #include "http/exchange.h"
 
+namespace firesteel {
+class Tokenizer;
+}
+
 namespace firesteel::api {
 
 struct ChatReplyOptions {
@@ -21,6 +25,7 @@ struct ChatReplyOptions {
   bool exclude_reasoning = false;      // counted in usage, not shown
   std::vector<int32_t> prompt_tokens;  // shown when return_token_ids is set
   bool return_token_ids = false;
+  const Tokenizer* tokenizer = nullptr;  // log-probabilities are wanted; outlives the writer
 };
 
 std::unique_ptr<ReplyWriter> make_chat_writer(std::shared_ptr<http::Exchange> exchange,

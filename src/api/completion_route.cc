@@ -52,16 +52,20 @@ struct CompletionRequest {
   ReplySettings settings;
   std::string model;
   bool echo = false;
+  bool score_only = false;  // max_tokens 0
 };
 
 std::variant<CompletionRequest, ApiError> parse(const Json& body, const ChatDefaults& defaults) {
   CompletionRequest out;
   FieldReader in(body);
   in.string("model", &out.model);
-  read_settings(in, defaults.settings, {"max_tokens"}, &out.settings);
+  in.boolean("echo", &out.echo);
+  const Json* limit = in.find("max_tokens");
+  out.score_only = out.echo && limit != nullptr && limit->is_number_integer() && *limit == 0;
+  read_settings(in, defaults.settings, {out.score_only ? "" : "max_tokens"}, &out.settings);
+  if (out.score_only) out.settings.max_tokens = 1;
   read_completion_logprobs(in, &out.settings);
   refuse_unbuilt(in);
-  in.boolean("echo", &out.echo);
   bool special = false;  // this tokenizer adds none by itself
   in.boolean("add_special_tokens", &special);
   std::string suffix;
@@ -106,13 +110,18 @@ void handle_completions(const std::shared_ptr<Service>& service, std::shared_ptr
     ReplyPlan& part = std::get<ReplyPlan>(one);
     for (GenerationRequest& r : part.requests) {
       plan.requests.push_back(std::move(r));
-      if (request.echo) reply.echo.push_back(text);
+      if (!request.echo) continue;
+      reply.echo.push_back(text);
+      reply.first_ids.push_back(plan.requests.back().prompt.front());
+      plan.requests.back().prompt_logprobs = request.settings.logprobs >= 0;
     }
     part.requests = std::move(plan.requests);
     part.prompt_tokens += plan.prompt_tokens;
     plan = std::move(part);
   }
   plan.text.raw = true;
+  plan.score_only = request.score_only;
+  if (request.settings.logprobs >= 0) reply.tokenizer = service->text.tokenizer.get();
   reply.model = reply_model(*service, request.model);
   reply.choices = static_cast<int>(plan.requests.size());
   reply.stream = request.settings.stream;

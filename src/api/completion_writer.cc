@@ -3,6 +3,7 @@
 #include "api/usage_json.h"
 #include "base/json.h"
 #include "http/message.h"
+#include "text/tokenizer.h"
 
 namespace firesteel::api {
 namespace {
@@ -14,7 +15,8 @@ class CompletionWriter final : public ReplyWriter {
       : exchange_(std::move(exchange)),
         options_(std::move(options)),
         texts_(options_.choices),
-        ends_(options_.choices) {
+        ends_(options_.choices),
+        scores_(static_cast<size_t>(options_.choices)) {
     head_ = "{\"id\":";
     append_json_string(http::random_id("cmpl-"), false, &head_);
     head_ += ",\"object\":\"text_completion\",\"created\":" + std::to_string(unix_time()) + ",\"model\":";
@@ -24,7 +26,9 @@ class CompletionWriter final : public ReplyWriter {
 
   void begin() override {
     if (options_.stream) exchange_->open_stream({}, ": keepalive\n\n");
-    for (size_t i = 0; i < options_.echo.size(); ++i) content(static_cast<int>(i), options_.echo[i]);
+    // With log-probabilities the prompt goes out once they are known.
+    if (options_.tokenizer == nullptr)
+      for (size_t i = 0; i < options_.echo.size(); ++i) content(static_cast<int>(i), options_.echo[i]);
     send();
   }
   void reasoning(int choice, std::string_view text) override { content(choice, text); }
@@ -34,9 +38,20 @@ class CompletionWriter final : public ReplyWriter {
       texts_[choice].append(text);
       return;
     }
+    const std::string scores = scores_[choice].take();
     out_ += "data: " + head_;
-    append_choice(choice, text, nullptr, &out_);
+    append_choice(choice, text, scores, nullptr, &out_);
     close_chunk();
+  }
+  void scores(int choice, std::span<const TokenReport> tokens) override {
+    if (options_.tokenizer == nullptr) return;
+    for (const TokenReport& report : tokens) scores_[choice].add(report[0].id, report, *options_.tokenizer);
+  }
+  void prompt_scores(int choice, std::span<const TokenReport> tokens) override {
+    if (options_.tokenizer == nullptr || options_.echo.empty()) return;
+    scores_[choice].add(options_.first_ids[static_cast<size_t>(choice)], {}, *options_.tokenizer);
+    scores(choice, tokens);
+    content(choice, options_.echo[static_cast<size_t>(choice)]);
   }
   void call(int, const ReplyCall&) override {}
   void heartbeat(int) override {}
@@ -51,7 +66,7 @@ class CompletionWriter final : public ReplyWriter {
     std::string out = head_;
     for (size_t i = 0; i < texts_.size(); ++i) {
       if (i != 0) out += ",";
-      append_choice(static_cast<int>(i), texts_[i], &ends_[i], &out);
+      append_choice(static_cast<int>(i), texts_[i], scores_[i].take(), &ends_[i], &out);
     }
     out += "],\"usage\":";
     append_usage(usage, &out);
@@ -72,10 +87,57 @@ class CompletionWriter final : public ReplyWriter {
   }
 
  private:
-  void append_choice(int choice, std::string_view text, const ChoiceEnd* end, std::string* out) const {
+  /// The legacy lists of one choice, text without brackets, as far as they are not written.
+  class Scores {
+   public:
+    /// An empty report: the prompt's first token, which nothing predicts.
+    void add(int32_t token, TokenReport report, const Tokenizer& tokenizer) {
+      const std::string_view bytes = tokenizer.token_bytes(token);
+      const char* comma = tokens_.empty() ? "" : ",";
+      append_text(bytes, &(tokens_ += comma));
+      logprobs_ += comma;
+      best_ += comma;
+      if (report.empty()) {
+        logprobs_ += "null";
+        best_ += "null";
+      } else {
+        append_logprob(report[0].logprob, &logprobs_);
+        best_ += "{";
+        for (size_t k = 1; k < report.size() && report[k].id >= 0; ++k) {
+          if (k > 1) best_ += ",";
+          append_text(tokenizer.token_bytes(report[k].id), &best_);
+          best_ += ":";
+          append_logprob(report[k].logprob, &best_);
+        }
+        best_ += "}";
+      }
+      offsets_ += comma + std::to_string(characters_);
+      for (const char c : bytes) characters_ += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+    }
+    /// The lists since the last time; "" when there are none.
+    std::string take() {
+      if (tokens_.empty()) return {};
+      std::string out = "{\"tokens\":[" + tokens_ + "],\"token_logprobs\":[" + logprobs_ +
+                        "],\"top_logprobs\":[" + best_ + "],\"text_offset\":[" + offsets_ + "]}";
+      tokens_.clear(), logprobs_.clear(), best_.clear(), offsets_.clear();
+      return out;
+    }
+
+   private:
+    static void append_text(std::string_view bytes, std::string* out) {
+      Utf8Stream text;
+      std::string shown = text.push(bytes);
+      append_json_string(shown += text.finish(), false, out);
+    }
+    std::string tokens_, logprobs_, best_, offsets_;
+    int64_t characters_ = 0;
+  };
+
+  void append_choice(int choice, std::string_view text, const std::string& scores, const ChoiceEnd* end,
+                     std::string* out) const {
     *out += "{\"index\":" + std::to_string(choice) + ",\"text\":";
     append_json_string(text, false, out);
-    *out += ",\"logprobs\":null,\"finish_reason\":";
+    *out += ",\"logprobs\":" + (scores.empty() ? "null" : scores) + ",\"finish_reason\":";
     if (end == nullptr) {
       *out += "null}";
       return;
@@ -98,7 +160,7 @@ class CompletionWriter final : public ReplyWriter {
     for (size_t i = 0; i < ends_.size(); ++i) {
       const bool last = i + 1 == ends_.size();
       out_ += "data: " + head_;
-      append_choice(static_cast<int>(i), "", &ends_[i], &out_);
+      append_choice(static_cast<int>(i), "", "", &ends_[i], &out_);
       out_ += "]";
       const bool continuous = options_.continuous_usage && options_.stream_usage != StreamUsage::kNone;
       if (continuous || (last && options_.stream_usage == StreamUsage::kOnFinish)) {
@@ -133,6 +195,7 @@ class CompletionWriter final : public ReplyWriter {
   std::string head_, out_;
   std::vector<std::string> texts_;
   std::vector<ChoiceEnd> ends_;
+  std::vector<Scores> scores_;
   Usage usage_;
 };
 

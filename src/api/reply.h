@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "api/errors.h"
+#include "decode/group_sampler.h"
 
 namespace firesteel::api {
 
@@ -39,6 +41,9 @@ struct ReplyStats {
   double queue_ms = -1, prefill_ms = -1, ttft_ms = -1, decode_tps = -1;
 };
 
+/// Of one token: its own log-probability first, then the best ones (engine/engine.h).
+using TokenReport = std::span<const TokenLogprob>;
+
 class ReplyWriter {
  public:
   virtual ~ReplyWriter() = default;
@@ -47,6 +52,11 @@ class ReplyWriter {
   virtual void begin() = 0;
   virtual void reasoning(int choice, std::string_view text) = 0;
   virtual void content(int choice, std::string_view text) = 0;
+  /// Log-probabilities, where they were asked for, of the tokens whose text begins in the next piece of reasoning
+  /// or content.
+  virtual void scores(int choice, std::span<const TokenReport> tokens) { (void)choice, (void)tokens; }
+  /// The same of the prompt's tokens but the first, before anything of the reply.
+  virtual void prompt_scores(int choice, std::span<const TokenReport> tokens) { (void)choice, (void)tokens; }
   virtual void call(int choice, const ReplyCall& call) = 0;
   /// Something invisible is being written; keeps clients with an idle timer patient.
   virtual void heartbeat(int choice) = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "api/reply_scores.h"
 #include "http/message.h"
 
 namespace firesteel::api {
@@ -19,15 +20,27 @@ double ms_between(int64_t from, int64_t to) {
 }  // namespace
 
 struct ReplyRun::Choice {
-  Choice(std::shared_ptr<Generation> g, ReplyStream t, ApiMetrics& metrics, int64_t received_ns,
-         int64_t prompt_tokens)
-      : generation(std::move(g)), text(std::move(t)), meter(metrics, received_ns, prompt_tokens) {}
+  Choice(std::shared_ptr<Generation> g, ReplyStream t, const ReplyOptions& options, ApiMetrics& metrics,
+         int64_t received_ns, int64_t prompt)
+      : generation(std::move(g)),
+        text(std::move(t)),
+        tokens_of_text(!options.raw && !options.continues_text, !options.raw),
+        meter(metrics, received_ns, prompt),
+        prompt_tokens(prompt) {}
   std::shared_ptr<Generation> generation;
   ReplyStream text;
+  ReplyScores tokens_of_text;
   ReplyMeter meter;
+  const int64_t prompt_tokens;
   size_t read = 0;
-  bool ended = false;
+  bool prompt_written = false, ended = false;
   std::chrono::steady_clock::time_point last_sign;  // of life, while a call is written
+};
+
+/// A piece and the tokens whose text begins in it.
+struct ReplyRun::Shown {
+  ReplyPiece piece;
+  std::vector<size_t> tokens;
 };
 
 ReplyRun::ReplyRun(std::shared_ptr<Service> service, std::shared_ptr<http::Exchange> exchange,
@@ -78,7 +91,7 @@ void ReplyRun::opened(std::vector<Submitted> submitted) {
   const int64_t received_ns = exchange_->head().received.time_since_epoch() / std::chrono::nanoseconds(1);
   for (Submitted& s : submitted) {
     choices_.push_back(std::make_unique<Choice>(std::move(s.generation),
-                                                ReplyStream(*service_->text.tokenizer, plan_.text),
+                                                ReplyStream(*service_->text.tokenizer, plan_.text), plan_.text,
                                                 *service_->metrics, received_ns, s.prompt_tokens));
     choices_.back()->last_sign = std::chrono::steady_clock::now();
   }
@@ -113,10 +126,25 @@ bool ReplyRun::pump_choice(int index) {
   const FinishReason reason = c.generation->finish_reason();
   const auto tokens = c.generation->tokens();
   const size_t until = std::min(tokens.size(), c.read + kTokensBetweenWrites);
-  std::vector<ReplyPiece> pieces;
-  for (; c.read < until && !c.text.stopped(); ++c.read) c.text.push(tokens[c.read], pieces);
+  if (!tokens.empty()) write_prompt_scores(index);
+  if (plan_.score_only) {
+    if (!tokens.empty()) {
+      c.generation->cancel();
+      end_choice(index, ReplyEnd::kLength, std::nullopt);
+      return false;
+    }
+  }
+  std::vector<Shown> shown;
+  for (; c.read < until && !c.text.stopped() && !plan_.score_only; ++c.read) {
+    const int32_t token = tokens[c.read];
+    const bool in_think = c.text.in_think();
+    std::vector<ReplyPiece> pieces;
+    c.text.push(token, pieces);
+    if (!c.text.ended()) c.tokens_of_text.push(c.read, service_->text.tokenizer->token_bytes(token), in_think);
+    show(c, pieces, &shown);
+  }
   c.meter.advance(c.read, c.generation->times());
-  write_pieces(index, pieces);
+  write_pieces(index, shown);
   if (c.text.stopped()) {
     c.generation->cancel();
     end_choice(index, ReplyEnd::kStop, std::nullopt);
@@ -147,26 +175,57 @@ bool ReplyRun::pump_choice(int index) {
   return false;
 }
 
-// One write for each run of pieces of a kind: a step of several tokens is one event.
-void ReplyRun::write_pieces(int index, std::vector<ReplyPiece>& pieces) {
+// Puts pieces behind those that wait to be written; pieces of a kind become one.
+void ReplyRun::show(Choice& c, std::vector<ReplyPiece>& pieces, std::vector<Shown>* out) {
+  for (ReplyPiece& piece : pieces) {
+    std::vector<size_t> tokens;
+    c.tokens_of_text.show(piece, &tokens);
+    if (piece.kind != ReplyPiece::Kind::kCall && !out->empty() && out->back().piece.kind == piece.kind) {
+      out->back().piece.text += piece.text;
+      out->back().tokens.insert(out->back().tokens.end(), tokens.begin(), tokens.end());
+    } else {
+      out->push_back({std::move(piece), std::move(tokens)});
+    }
+  }
+}
+
+void ReplyRun::write_scores(int index, const std::vector<size_t>& tokens) {
+  const Generation& generation = *choices_[static_cast<size_t>(index)]->generation;
+  std::vector<TokenReport> reports;
+  for (const size_t i : tokens)
+    if (const TokenReport report = generation.logprobs(i); !report.empty()) reports.push_back(report);
+  if (!reports.empty()) writer_->scores(index, reports);
+}
+
+void ReplyRun::write_prompt_scores(int index) {
   Choice& c = *choices_[static_cast<size_t>(index)];
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    ReplyPiece& piece = pieces[i];
-    const bool joins = i + 1 < pieces.size() && pieces[i + 1].kind == piece.kind;
+  if (c.prompt_written) return;
+  c.prompt_written = true;
+  std::vector<TokenReport> reports;
+  for (int64_t i = 1; i < c.prompt_tokens; ++i)
+    if (const TokenReport report = c.generation->prompt_logprobs(static_cast<size_t>(i)); !report.empty())
+      reports.push_back(report);
+  if (!reports.empty() || plan_.score_only) writer_->prompt_scores(index, reports);
+}
+
+// A step of several tokens is one event for each run of pieces of a kind.
+void ReplyRun::write_pieces(int index, std::vector<Shown>& pieces) {
+  Choice& c = *choices_[static_cast<size_t>(index)];
+  for (Shown& shown : pieces) {
+    ReplyPiece& piece = shown.piece;
+    write_scores(index, shown.tokens);
     switch (piece.kind) {
       case ReplyPiece::Kind::kCall:
         writer_->call(
             index, {http::random_id("call_"), std::move(piece.call.name), std::move(piece.call.arguments)});
         service_->metrics->tool_calls.at({"parsed"}).add();
         break;
-      default:
-        if (joins) {
-          pieces[i + 1].text.insert(0, piece.text);
-        } else if (piece.kind == ReplyPiece::Kind::kReasoning) {
-          writer_->reasoning(index, piece.text);
-        } else {
-          writer_->content(index, piece.text);
-        }
+      case ReplyPiece::Kind::kReasoning:
+        writer_->reasoning(index, piece.text);
+        break;
+      case ReplyPiece::Kind::kContent:
+        writer_->content(index, piece.text);
+        break;
     }
   }
   const auto now = std::chrono::steady_clock::now();
@@ -183,7 +242,9 @@ void ReplyRun::end_choice(int index, ReplyEnd end, std::optional<int32_t> stop_t
   c.ended = true;
   std::vector<ReplyPiece> pieces;
   c.text.finish(end == ReplyEnd::kLength ? ReplyEnding::kLength : ReplyEnding::kEnd, pieces);
-  write_pieces(index, pieces);
+  std::vector<Shown> shown;
+  show(c, pieces, &shown);
+  write_pieces(index, shown);
   ChoiceEnd out;
   out.end = end == ReplyEnd::kStop && c.text.calls() > 0 ? ReplyEnd::kToolCalls : end;
   out.stop_string = c.text.matched_stop();

@@ -22,6 +22,7 @@ struct ReplyPlan {
   int64_t prompt_tokens = 0;                // for usage: each distinct prompt counted once
   ReplyOptions text;                        // how tokens become text; its end ids are set from the requests
   std::vector<int32_t> stop_token_ids;      // the caller's own, also among the requests' end ids
+  bool score_only = false;                  // the reply is empty: only the prompt's log-probabilities matter
 };
 
 class ReplyRun final : public std::enable_shared_from_this<ReplyRun> {
@@ -47,7 +48,11 @@ class ReplyRun final : public std::enable_shared_from_this<ReplyRun> {
   void opened(std::vector<Submitted> submitted);
   void pump();
   bool pump_choice(int index);
-  void write_pieces(int index, std::vector<ReplyPiece>& pieces);
+  struct Shown;
+  void show(Choice& c, std::vector<ReplyPiece>& pieces, std::vector<Shown>* out);
+  void write_pieces(int index, std::vector<Shown>& pieces);
+  void write_scores(int index, const std::vector<size_t>& tokens);
+  void write_prompt_scores(int index);
   void end_choice(int index, ReplyEnd end, std::optional<int32_t> stop_token);
   void client_left();
   void cancel();

@@ -50,7 +50,7 @@ std::string ResponseOutput::place(bool part) const {
 
 std::string ResponseOutput::part(std::string_view text) const {
   if (kind_ == Kind::kReasoning) return "{\"type\":\"reasoning_text\"" + member("text", text) + "}";
-  return "{\"type\":\"output_text\"" + member("text", text) + ",\"annotations\":[],\"logprobs\":[]}";
+  return "{\"type\":\"output_text\"" + member("text", text) + ",\"annotations\":[],\"logprobs\":[" + (text.empty() ? "" : open_scores_) + "]}";
 }
 
 std::string ResponseOutput::item(std::string_view status, bool with_content) const {
@@ -63,15 +63,16 @@ std::string ResponseOutput::item(std::string_view status, bool with_content) con
   return out + "]}";
 }
 
-void ResponseOutput::append(Kind kind, std::string_view text) {
+void ResponseOutput::append(Kind kind, std::string_view text, const std::string& scores) {
   if (text.empty()) return;
   if (kind_ != kind) open(kind);
   open_text_.append(text);
+  if (!scores.empty()) open_scores_ += (open_scores_.empty() ? "" : ",") + scores;
   if (events_ == nullptr) return;
   if (kind == Kind::kReasoning) {
     event("response.reasoning_text.delta", place(true) + member("delta", text));
   } else {
-    event("response.output_text.delta", place(true) + member("delta", text) + ",\"logprobs\":[]");
+    event("response.output_text.delta", place(true) + member("delta", text) + ",\"logprobs\":[" + scores + "]");
   }
 }
 
@@ -92,7 +93,7 @@ void ResponseOutput::close(bool complete) {
     if (kind_ == Kind::kReasoning) {
       event("response.reasoning_text.done", place(true) + member("text", open_text_));
     } else {
-      event("response.output_text.done", place(true) + member("text", open_text_) + ",\"logprobs\":[]");
+      event("response.output_text.done", place(true) + member("text", open_text_) + ",\"logprobs\":[" + open_scores_ + "]");
     }
     event("response.content_part.done", place(true) + ",\"part\":" + part(open_text_));
   }
@@ -100,6 +101,7 @@ void ResponseOutput::close(bool complete) {
   add(done);
   kind_ = Kind::kNone;
   open_text_.clear();
+  open_scores_.clear();
 }
 
 void ResponseOutput::call(const ReplyCall& call) {

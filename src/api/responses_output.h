@@ -20,8 +20,9 @@ class ResponseOutput {
   ResponseOutput(std::string* events, const std::set<std::string>* custom)
       : events_(events), custom_(custom) {}
 
-  void reasoning(std::string_view text) { append(Kind::kReasoning, text); }
-  void content(std::string_view text) { append(Kind::kMessage, text); }
+  void reasoning(std::string_view text) { append(Kind::kReasoning, text, ""); }
+  /// `scores`: log-probabilities of the tokens that begin in `text`, as the text of a JSON list without brackets.
+  void content(std::string_view text, const std::string& scores) { append(Kind::kMessage, text, scores); }
   void call(const ReplyCall& call);
   /// Ends the open item; `complete` is false when the reply was cut in it.
   void close(bool complete);
@@ -38,7 +39,7 @@ class ResponseOutput {
  private:
   enum class Kind { kNone, kReasoning, kMessage };
 
-  void append(Kind kind, std::string_view text);
+  void append(Kind kind, std::string_view text, const std::string& scores);
   void open(Kind kind);
   /// ,"item_id":…,"output_index":… and, for items with parts, ,"content_index":0
   std::string place(bool part) const;
@@ -52,7 +53,7 @@ class ResponseOutput {
   const std::set<std::string>* const custom_;
   int64_t sequence_ = 0;
   Kind kind_ = Kind::kNone;  // of the open item
-  std::string id_, open_text_;
+  std::string id_, open_text_, open_scores_;
   std::string items_ = "[", text_;
   std::vector<std::string> ids_;
 };

@@ -86,7 +86,7 @@ void handle_responses(const std::shared_ptr<Service>& service, std::shared_ptr<h
   auto prepared = prepare_that_fits(*service, translated);
   if (auto* error = std::get_if<ApiError>(&prepared)) return respond_error(*exchange, *error);
   auto& [request, prompt] = std::get<Prepared>(prepared);
-  auto plan = make_plan(*service, request.settings, std::move(prompt), "input");
+  auto plan = make_plan(*service, request.settings, std::move(prompt), "input", *exchange);
   if (auto* error = std::get_if<ApiError>(&plan)) {
     return respond_error(*exchange, translated.translate(std::move(*error)));
   }
@@ -98,6 +98,7 @@ void handle_responses(const std::shared_ptr<Service>& service, std::shared_ptr<h
   ResponsesReplyOptions reply;
   reply.model = reply_model(*service, request.model);
   reply.stream = request.settings.stream;
+  if (request.settings.logprobs >= 0) reply.tokenizer = service->text.tokenizer.get();
   reply.exclude_reasoning = request.exclude_reasoning;
   reply.settings = dump_json(translated.settings);
   reply.settings = reply.settings.substr(1, reply.settings.size() - 2);

@@ -40,8 +40,15 @@ class ResponsesWriter final : public ReplyWriter {
   }
   void reasoning(int, std::string_view text) override {
     if (!options_.exclude_reasoning) output_.reasoning(text);
+    scores_.clear();
   }
-  void content(int, std::string_view text) override { output_.content(text); }
+  void content(int, std::string_view text) override {
+    output_.content(text, scores_);
+    scores_.clear();
+  }
+  void scores(int, std::span<const TokenReport> tokens) override {
+    if (options_.tokenizer != nullptr) append_token_reports(tokens, *options_.tokenizer, &scores_);
+  }
   void call(int, const ReplyCall& call) override { output_.call(call); }
   void heartbeat(int) override {
     if (options_.stream) out_ += kKeepalive;
@@ -130,6 +137,7 @@ class ResponsesWriter final : public ReplyWriter {
   }
 
   const std::shared_ptr<http::Exchange> exchange_;
+  std::string scores_;  // of the next piece
   ResponsesReplyOptions options_;
   const std::string id_ = http::random_id("resp_");
   const int64_t created_at_ = unix_time();

@@ -10,12 +10,17 @@
 #include "api/responses_store.h"
 #include "http/exchange.h"
 
+namespace firesteel {
+class Tokenizer;
+}
+
 namespace firesteel::api {
 
 struct ResponsesReplyOptions {
   std::string model;
   bool stream = false;
   bool exclude_reasoning = false;
+  const Tokenizer* tokenizer = nullptr;  // log-probabilities are wanted; outlives the writer
   std::string settings;          // members of the response object that repeat the request: `"tools":[],…`
   std::set<std::string> custom;  // names of tools whose calls are custom_tool_call items
 

@@ -1,9 +1,12 @@
 #include "api/usage_json.h"
 
+#include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 
 #include "base/json.h"
+#include "text/tokenizer.h"
 
 namespace firesteel::api {
 
@@ -42,6 +45,46 @@ void append_stats(const ReplyStats& s, std::string* out) {
   figure("ttft_ms", s.ttft_ms);
   figure("decode_tps", s.decode_tps);
   out->append(*separator == '{' ? "{}" : "}");
+}
+
+void append_logprob(float value, std::string* out) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, std::isfinite(value) ? value : -9999.0f).ptr;
+  out->append(text, static_cast<size_t>(end - text));
+}
+
+namespace {
+
+void append_token(const TokenLogprob& token, const Tokenizer& tokenizer, std::string* out) {
+  const std::string_view bytes = tokenizer.token_bytes(token.id);
+  Utf8Stream text;
+  std::string shown = text.push(bytes);
+  shown += text.finish();
+  out->append("\"token\":");
+  append_json_string(shown, false, out);
+  out->append(",\"bytes\":[");
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (i != 0) out->push_back(',');
+    out->append(std::to_string(static_cast<unsigned char>(bytes[i])));
+  }
+  out->append("],\"logprob\":");
+  append_logprob(token.logprob, out);
+}
+
+}  // namespace
+
+void append_token_reports(std::span<const TokenReport> reports, const Tokenizer& tokenizer, std::string* out) {
+  for (size_t i = 0; i < reports.size(); ++i) {
+    out->append(i == 0 ? "{" : ",{");
+    append_token(reports[i][0], tokenizer, out);
+    out->append(",\"top_logprobs\":[");
+    for (size_t k = 1; k < reports[i].size() && reports[i][k].id >= 0; ++k) {
+      out->append(k == 1 ? "{" : ",{");
+      append_token(reports[i][k], tokenizer, out);
+      out->append("}");
+    }
+    out->append("]}");
+  }
 }
 
 void append_token_ids(const std::vector<int32_t>& ids, std::string* out) {

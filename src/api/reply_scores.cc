@@ -1,0 +1,33 @@
+#include "api/reply_scores.h"
+
+namespace firesteel::api {
+
+void ReplyScores::push(size_t index, std::string_view bytes, bool in_think) {
+  if (markers_ && (bytes == "<think>" || bytes == "</think>")) return;
+  Text& text = in_think ? reasoning_ : content_;
+  if (trims_ && !in_think && text.known == 0) {
+    const size_t first = bytes.find_first_not_of(" \t\n\r\v\f");
+    if (first == std::string_view::npos) return;
+    bytes.remove_prefix(first);
+  }
+  text.waiting.push_back({index, text.known});
+  text.known += bytes.size();
+}
+
+void ReplyScores::show(const ReplyPiece& piece, std::vector<size_t>* tokens) {
+  if (piece.kind == ReplyPiece::Kind::kCall) {
+    for (Text* text : {&reasoning_, &content_}) {
+      text->waiting.clear();
+      text->known = text->shown;
+    }
+    return;
+  }
+  Text& text = piece.kind == ReplyPiece::Kind::kReasoning ? reasoning_ : content_;
+  text.shown += piece.text.size();
+  while (!text.waiting.empty() && text.waiting.front().start < text.shown) {
+    tokens->push_back(text.waiting.front().index);
+    text.waiting.pop_front();
+  }
+}
+
+}  // namespace firesteel::api
