@@ -34,10 +34,7 @@ int run(int argc, char** argv) {
   auto* serve_app = app.add_subcommand("serve", "serve the OpenAI API over HTTP");
   add_model_options(serve_app, &serve.model);
   serve_app->set_config("--config", "", "TOML file with these options");
-  serve_app->add_option("--host", serve.host, "address to listen on")->capture_default_str();
-  serve_app->add_option("--port", serve.port, "port, 0 = any free one")
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str();
+  add_api_options(serve_app, &serve.api);
   add_ranks_option(serve_app, &serve.ranks.ranks);
   serve_app
       ->add_option("--rank", serve.ranks.rank,
@@ -50,23 +47,6 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   serve_app->add_option("--context", serve.context, "window in tokens, or auto: the largest that fits")
       ->capture_default_str();
-  serve_app->add_option("--max-tokens", serve.max_tokens, "reply budget of a request that names none")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  serve_app->add_option("--api-key", serve.api_keys, "key that requests must carry; may be repeated")
-      ->type_name("[LABEL: ]KEY");
-  serve_app
-      ->add_option("--api-key-file", serve.api_key_file,
-                   "file of keys, one a line, read again when it changes")
-      ->type_name("FILE");
-  serve_app->add_option("--cors-origins", serve.cors_origins, "web origins that may ask, or *")
-      ->type_name("ORIGIN");
-  serve_app->add_flag("--open-metrics", serve.open_metrics, "/metrics needs no key");
-  serve_app
-      ->add_option("--model-name", serve.model_names,
-                   "name(s) of the model for clients; default: its directory's")
-      ->type_name("NAME");
-  serve_app->add_flag("--strict-model", serve.strict_model, "404 for requests that name another model");
   auto* verbose = serve_app->add_flag("--verbose", serve.verbose, "debug lines in the log");
   serve_app->add_flag("--quiet", serve.quiet, "warnings and errors only in the log")->excludes(verbose);
 
