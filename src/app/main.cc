@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 
 #include "app/bench.h"
+#include "app/check.h"
 #include "app/commands.h"
 #include "base/log.h"
 
@@ -93,6 +94,17 @@ int run(int argc, char** argv) {
 
   BenchCommands bench(app);
 
+  auto* check_app = app.add_subcommand("check", "what a running server must do, asked over HTTP");
+  check_app->require_subcommand(1);
+  CheckToolsOptions check_tools;
+  auto* tools_app = check_app->add_subcommand("tools", "tool calls of any OpenAI-compatible server");
+  tools_app->add_option("--url", check_tools.url, "server, http only")->capture_default_str();
+  tools_app->add_option("--key", check_tools.key, "API key");
+  tools_app->add_option("--model", check_tools.model, "model id; default: the first that the server lists");
+  tools_app->add_option("--timeout", check_tools.timeout_s, "longest silence of the server in seconds")
+      ->check(CLI::Range(1, 86400))
+      ->capture_default_str();
+
   auto* version_app = app.add_subcommand("version", "version and build");
 
   try {
@@ -108,6 +120,7 @@ int run(int argc, char** argv) {
   if (*generate_app) return run_generate(generate);
   if (*info_app) return run_info(info);
   if (*logits_app) return run_logits(logits);
+  if (*tools_app) return run_check_tools(check_tools);
   if (bench.chosen()) return bench.run(argc, argv);
   if (*version_app) return run_version();
   return 2;
