@@ -1,6 +1,6 @@
 // OpenCode, a real coding agent, does a tool task of two steps against replies from a script: it runs a command in its
 // folder, sends the result back and prints the answer. Twice, so that a second session is served too.
-//   node agent.mjs PROGRAM SCRIPTED_SERVER MODEL_DIR      (PROGRAM is not used)
+//   node agent.mjs SCRIPTED_SERVER MODEL_DIR
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { callText, run, serveScript } from './served.mjs';
 
-const [, scripted, modelDir] = process.argv.slice(2);
+const [scripted, modelDir] = process.argv.slice(2);
 const arch = { x64: 'x64', arm64: 'arm64' }[process.arch];
 const opencode = new URL(`node_modules/opencode-linux-${arch}/bin/opencode`, import.meta.url).pathname;
 if (!existsSync(opencode)) {
@@ -35,7 +35,8 @@ writeFileSync(join(work, 'opencode.json'), JSON.stringify({
 }));
 
 function agent(task) {
-  const env = { PATH: process.env.PATH, HOME: folder, OPENCODE_DISABLE_MODELS_FETCH: '1', OPENCODE_DISABLE_AUTOUPDATE: '1' };
+  const env = { PATH: process.env.PATH, HOME: folder, OPENCODE_DISABLE_MODELS_FETCH: '1', OPENCODE_DISABLE_AUTOUPDATE: '1',
+    OPENCODE_DISABLE_DEFAULT_PLUGINS: '1', OPENCODE_DISABLE_LSP_DOWNLOAD: '1' };
   return new Promise((resolve) => {
     const child = spawn(opencode, ['run', task], { cwd: work, env, stdio: ['ignore', 'pipe', 'pipe'] });
     const out = { stdout: '', stderr: '' };
