@@ -22,8 +22,7 @@ Json tool(const char* name, const char* description, Json properties, Json requi
 }
 
 Json weather() {
-  return tool("get_weather", "The weather in a city now", {{"city", {{"type", "string"}}}},
-              Json::array({"city"}));
+  return tool("get_weather", "Get the weather", {{"city", {{"type", "string"}}}}, Json::array({"city"}));
 }
 Json time_now() { return tool("get_time", "The time now", Json::object(), Json::array()); }
 Json booking() {
@@ -153,7 +152,7 @@ Json after_result() {
   const Json call = {{"id", "call_1"},
                      {"type", "function"},
                      {"function", {{"name", "get_weather"}, {"arguments", "{\"city\":\"Oslo\"}"}}}};
-  return Json::array({user("How warm is it in Oslo? Use the tool, then answer."),
+  return Json::array({user("How warm is it in Oslo?"),
                       {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", Json::array({call})}},
                       {{"role", "tool"}, {"tool_call_id", "call_1"}, {"content", "Oslo: 12 degrees, rain"}}});
 }
@@ -164,8 +163,9 @@ std::vector<ToolTask> tool_tasks() {
   const Json greet =
       tool("greet", "Says hello to somebody", {{"name", {{"type", "string"}}}}, Json::array({"name"}));
   const Json two_cities =
-      Json::array({user("What is the weather in Oslo and in Rome? Make both calls in one turn.")});
-  const Json oslo = Json::array({user("What is the weather in Oslo? Use the tool.")});
+      Json::array({{{"role", "system"}, {"content", "Make calls that do not need each other in one turn."}},
+                   user("What is the weather in Oslo and in Rome?")});
+  const Json oslo = Json::array({user("What is the weather in Oslo?")});
   return {
       {"one call", request(oslo, Json::array({weather()})), one_call},
       {"typed arguments",

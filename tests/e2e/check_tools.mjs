@@ -1,8 +1,9 @@
-// `firesteel check tools` against replies from a script: right ones, wrong ones, and servers that are not there.
+// `firesteel check tools` against replies from a script: right ones and wrong ones; the bundled model; servers that are
+// not there.
 //   node check_tools.mjs PROGRAM SCRIPTED_SERVER MODEL_DIR
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { callText, run, serveScript } from './served.mjs';
+import { callText, run, serve, serveScript } from './served.mjs';
 
 const [program, scripted, modelDir] = process.argv.slice(2);
 
@@ -19,12 +20,12 @@ function check(...args) {
 const weather = (city) => callText('get_weather', { city });
 const booking = { guests: 4, outside: true, names: ['Ada', 'Bob'], customer_number: '0012345' };
 const right = [
+  { when: 'Which tools', reply: '</think>get_weather would.' },
   { when: 'How warm', result: '12', reply: 'Read it.</think>It is 12 degrees.' },
   { when: 'Oslo and in Rome', reply: `Two.</think>${weather('Oslo')}${weather('Rome')}` },
-  { when: 'weather in Oslo? Use', reply: `I look.</think>${weather('Oslo')}` },
+  { when: 'weather in Oslo?', reply: `I look.</think>${weather('Oslo')}` },
   { when: 'Book a table', reply: `I book.</think>${callText('book_table', booking)}` },
   { when: 'What time', reply: `</think>${callText('get_time')}` },
-  { when: 'Which tools', reply: '</think>get_weather would.' },
   { when: 'Say hello to Bob.', reply: `</think>${callText('greet', { name: 'Bob' })}` },
   { when: 'who lives in Oslo', reply: `</think>${weather('Oslo')}` },
 ];
@@ -75,8 +76,8 @@ function wrong(when, reply, name, reason) {
   });
 }
 Object.assign(checks, {
-  'no call': wrong('weather in Oslo? Use', '</think>It rains.', 'one call', /0 calls instead of 1.*stop.*"It rains\."/),
-  'another city': wrong('weather in Oslo? Use', `</think>${weather('Bergen')}`, 'one call', /city that says Oslo/),
+  'no call': wrong('weather in Oslo?', '</think>It rains.', 'one call', /0 calls instead of 1.*stop.*"It rains\."/),
+  'another city': wrong('weather in Oslo?', `</think>${weather('Bergen')}`, 'one call', /city that says Oslo/),
   'another tool': wrong('What time', `</think>${weather('Oslo')}`, 'no arguments', /get_weather instead of get_time/),
   'arguments too many': wrong('What time', `</think>${callText('get_time', { zone: 'x' })}`, 'no arguments', /instead of \{\}/),
   'a number that is none': wrong('Book a table', `</think>${callText('book_table', { ...booking, guests: 'four' })}`,
@@ -89,7 +90,7 @@ Object.assign(checks, {
   'the same call twice': wrong('Oslo and in Rome', `</think>${weather('Oslo')}${weather('Oslo')}`, 'two calls', /says Rome/),
   'the result not used': wrong('How warm', '</think>It is warm.', 'answer to a result', /12 is not in the content/),
   'a call again': wrong('How warm', `</think>${weather('Oslo')}`, 'answer to a result', /1 call instead of 0/),
-  'markup shown': wrong('weather in Oslo? Use', '</think><tool_call>get weather<arg_key>', 'one call', /<tool_call> is in the content/),
+  'markup shown': wrong('weather in Oslo?', '</think><tool_call>get weather<arg_key>', 'one call', /<tool_call> is in the content/),
   'no answer to tool_choice none': wrong('Which tools', 'I think.</think>', 'tool_choice none', /content is empty/),
 
   async 'a server without a fitting line'() {
@@ -99,6 +100,18 @@ Object.assign(checks, {
       assert.match(lineOf(result, 'one call, whole'), /^FAIL {2}.*answers 400: no line of the script fits/);
       assert.match(lineOf(result, 'one call, streamed'), /^FAIL {2}.*the stream failed: no line of the script fits/);
     });
+  },
+  async 'the bundled model calls, calls twice, and answers from a result'() {
+    const server = await serve(program, ['--model', modelDir, '--device', 'cpu']);
+    try {
+      const result = await check('--url', server.url);
+      for (const name of ['one call', 'two calls', 'answer to a result', 'tool_choice none', 'parallel_tool_calls false']) {
+        assert.match(lineOf(result, `${name}, streamed equals whole`) ?? '', /^ok/, result.stdout);
+      }
+      assert.equal(result.code, 1); // it was not trained to book tables or tell the time
+    } finally {
+      assert.equal(await server.stop(), 0);
+    }
   },
   async 'keys'() {
     await against(right, ['--api-key', 'secret-1'], async (server) => {
