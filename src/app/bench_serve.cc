@@ -181,10 +181,8 @@ Status run_prefill(Bench& bench, TextTable& table, Json& results) {
 
 Status bench_serve(const BenchServeOptions& options) {
   Bench bench(options);
-  ASSIGN_OR_RETURN(bench.server.url, http::parse_url(options.url));
+  ASSIGN_OR_RETURN(bench.server.url, parse_server_url(options.url));
   ASSIGN_OR_RETURN(bench.server.key, read_key(options.key_file));
-  // Both http://host and http://host/v1 are what people call a server's URL.
-  if (bench.server.url.path.ends_with("/v1")) bench.server.url.path.resize(bench.server.url.path.size() - 3);
   bench.server.silence = std::chrono::seconds(options.timeout_s);
   bench.server.model = options.model;
   if (options.model.empty()) {

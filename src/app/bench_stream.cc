@@ -12,34 +12,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::chrono::milliseconds kConnect{10'000};
-
-const Json* member(const Json* object, const char* name) {
-  if (object == nullptr || !object->is_object()) return nullptr;
-  const auto it = object->find(name);
-  return it == object->end() || it->is_null() ? nullptr : &*it;
-}
-
 int64_t whole_number(const Json* value, int64_t otherwise) {
   return value != nullptr && value->is_number_integer() ? value->get<int64_t>() : otherwise;
-}
-
-http::Headers headers_of(const ChatServer& server) {
-  http::Headers out;
-  if (!server.key.empty()) out.push_back({"Authorization", "Bearer " + server.key});
-  return out;
-}
-
-/// "message" of an error body, or what can be shown of the body.
-std::string error_text(const std::string& body) {
-  const auto json = parse_json(body);
-  const Json* message = json.ok() ? member(member(&*json, "error"), "message") : nullptr;
-  std::string text = message != nullptr && message->is_string() ? message->get<std::string>() : body;
-  text.resize(std::min<size_t>(text.size(), 300));
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 32) c = ' ';
-  }
-  return text;
 }
 
 /// Puts a stream together out of its events.
@@ -116,25 +90,8 @@ std::string chat_body(const ChatServer& server, const ChatAsk& ask, bool exact) 
   return dump_json(body);
 }
 
-Result<std::string> first_model(const ChatServer& server) {
-  ASSIGN_OR_RETURN(const http::ClientReply reply,
-                   http::fetch(server.url, {"GET", "/v1/models", headers_of(server), ""}, kConnect));
-  if (reply.status != 200) {
-    return Error{ErrorCode::kUnavailable,
-                 "/v1/models answers " + std::to_string(reply.status) + ": " + error_text(reply.body)};
-  }
-  const auto json = parse_json(reply.body);
-  const Json* data = json.ok() ? member(&*json, "data") : nullptr;
-  const Json* id =
-      data != nullptr && data->is_array() && !data->empty() ? member(&data->front(), "id") : nullptr;
-  if (id == nullptr || !id->is_string()) {
-    return Error{ErrorCode::kUnavailable, "/v1/models lists no model: give --model"};
-  }
-  return id->get<std::string>();
-}
-
 Result<ChatCall> ChatCall::open(const ChatServer& server, ChatAsk ask) {
-  ASSIGN_OR_RETURN(auto client, http::Client::connect(server.url, kConnect));
+  ASSIGN_OR_RETURN(auto client, http::Client::connect(server.url, kConnectTimeout));
   return ChatCall(server, std::move(ask), std::move(client));
 }
 
@@ -142,14 +99,14 @@ Result<ChatStream> ChatCall::run() {
   int status = 0;
   auto first = attempt(ask_.exactly, &status);
   if (status != 400 || !ask_.exactly) return first;
-  ASSIGN_OR_RETURN(client_, http::Client::connect(server_.url, kConnect));
+  ASSIGN_OR_RETURN(client_, http::Client::connect(server_.url, kConnectTimeout));
   auto second = attempt(false, &status);
   if (second.ok()) second->plain = true;
   return second;
 }
 
 Result<ChatStream> ChatCall::attempt(bool exact, int* status) {
-  http::ClientRequest request{"POST", "/v1/chat/completions", headers_of(server_),
+  http::ClientRequest request{"POST", "/v1/chat/completions", headers_for(server_),
                               chat_body(server_, ask_, exact)};
   request.headers.push_back({"Accept", "text/event-stream"});
   Assembler assembler(now_ns());

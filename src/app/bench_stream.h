@@ -2,22 +2,16 @@
 // one stream is used by one thread, several may run at once.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "app/bench_stats.h"
+#include "app/chat_server.h"
 #include "base/result.h"
 #include "http/client.h"
 
 namespace firesteel {
-
-struct ChatServer {
-  http::Url url;
-  std::string model, key;                      // key "": none
-  std::chrono::milliseconds silence{600'000};  // longest wait for the next bytes
-};
 
 struct ChatAsk {
   std::string question;
@@ -37,9 +31,6 @@ struct ChatStream {
 
 /// The body of a request; `exact`: with the fields that fix the length.
 std::string chat_body(const ChatServer& server, const ChatAsk& ask, bool exact);
-
-/// The model to ask for: the server's first.
-Result<std::string> first_model(const ChatServer& server);
 
 /// A connection that waits for its moment, so that several can start together.
 class ChatCall {

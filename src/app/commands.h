@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "app/api_options.h"
 #include "base/result.h"
 
 namespace CLI {
@@ -35,18 +36,9 @@ struct RankOptions {
 struct ServeOptions {
   ModelOptions model;
   RankOptions ranks;
-  std::string host = "127.0.0.1";
-  int port = 8888;  // 0: any free port
+  ApiFlags api;
   int streams = 8;  // requests in one batch
   std::string context = "auto";
-  int max_tokens = 32768;                 // reply budget of a request that names none
-  std::vector<std::string> api_keys;      // "KEY" or "LABEL: KEY"
-  std::string api_key_file;               // such lines; read again when it changes
-  std::vector<std::string> cors_origins;  // web pages that may ask
-  bool open_metrics = false;              // /metrics without a key
-  std::vector<std::string>
-      model_names;            // what clients may call the model; the first is the one it answers with
-  bool strict_model = false;  // 404 for other names
   bool verbose = false, quiet = false;
 };
 int run_serve(const ServeOptions& options);

@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 
 #include "app/bench.h"
+#include "app/check.h"
 #include "app/commands.h"
 #include "base/log.h"
 
@@ -34,10 +35,7 @@ int run(int argc, char** argv) {
   auto* serve_app = app.add_subcommand("serve", "serve the OpenAI API over HTTP");
   add_model_options(serve_app, &serve.model);
   serve_app->set_config("--config", "", "TOML file with these options");
-  serve_app->add_option("--host", serve.host, "address to listen on")->capture_default_str();
-  serve_app->add_option("--port", serve.port, "port, 0 = any free one")
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str();
+  add_api_options(serve_app, &serve.api);
   add_ranks_option(serve_app, &serve.ranks.ranks);
   serve_app
       ->add_option("--rank", serve.ranks.rank,
@@ -50,23 +48,6 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   serve_app->add_option("--context", serve.context, "window in tokens, or auto: the largest that fits")
       ->capture_default_str();
-  serve_app->add_option("--max-tokens", serve.max_tokens, "reply budget of a request that names none")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  serve_app->add_option("--api-key", serve.api_keys, "key that requests must carry; may be repeated")
-      ->type_name("[LABEL: ]KEY");
-  serve_app
-      ->add_option("--api-key-file", serve.api_key_file,
-                   "file of keys, one a line, read again when it changes")
-      ->type_name("FILE");
-  serve_app->add_option("--cors-origins", serve.cors_origins, "web origins that may ask, or *")
-      ->type_name("ORIGIN");
-  serve_app->add_flag("--open-metrics", serve.open_metrics, "/metrics needs no key");
-  serve_app
-      ->add_option("--model-name", serve.model_names,
-                   "name(s) of the model for clients; default: its directory's")
-      ->type_name("NAME");
-  serve_app->add_flag("--strict-model", serve.strict_model, "404 for requests that name another model");
   auto* verbose = serve_app->add_flag("--verbose", serve.verbose, "debug lines in the log");
   serve_app->add_flag("--quiet", serve.quiet, "warnings and errors only in the log")->excludes(verbose);
 
@@ -113,6 +94,17 @@ int run(int argc, char** argv) {
 
   BenchCommands bench(app);
 
+  auto* check_app = app.add_subcommand("check", "what a running server must do, asked over HTTP");
+  check_app->require_subcommand(1);
+  CheckToolsOptions check_tools;
+  auto* tools_app = check_app->add_subcommand("tools", "tool calls of any OpenAI-compatible server");
+  tools_app->add_option("--url", check_tools.url, "server, http only")->capture_default_str();
+  tools_app->add_option("--key", check_tools.key, "API key");
+  tools_app->add_option("--model", check_tools.model, "model id; default: the first that the server lists");
+  tools_app->add_option("--timeout", check_tools.timeout_s, "longest silence of the server in seconds")
+      ->check(CLI::Range(1, 86400))
+      ->capture_default_str();
+
   auto* version_app = app.add_subcommand("version", "version and build");
 
   try {
@@ -128,6 +120,7 @@ int run(int argc, char** argv) {
   if (*generate_app) return run_generate(generate);
   if (*info_app) return run_info(info);
   if (*logits_app) return run_logits(logits);
+  if (*tools_app) return run_check_tools(check_tools);
   if (bench.chosen()) return bench.run(argc, argv);
   if (*version_app) return run_version();
   return 2;

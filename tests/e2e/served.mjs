@@ -1,9 +1,32 @@
-// Starts `firesteel serve` on a free port and stops it again; used by every end-to-end test.
+// Starts a server on a free port and stops it again; used by every end-to-end test.
 import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 
-export async function serve(program, args) {
-  const child = spawn(program, ['serve', '--port', '0', ...args], { stdio: ['ignore', 'inherit', 'pipe'] });
+/// `firesteel serve`.
+export const serve = (program, args) => start(program, ['serve', ...args]);
+
+/// `scripted_server` with the lines of a script (docs/scripted.md).
+export async function serveScript(program, modelDir, lines, args = []) {
+  const folder = mkdtempSync(join(tmpdir(), 'firesteel-script-'));
+  const file = join(folder, 'script.jsonl');
+  writeFileSync(file, lines.map((line) => JSON.stringify(line)).join('\n'));
+  try {
+    return await start(program, ['--model', modelDir, '--script', file, ...args]); // read before it listens
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+/// A call as the model writes it.
+export const callText = (name, args = {}) => `<tool_call>${name}${Object.entries(args).map(([key, value]) =>
+  `<arg_key>${key}</arg_key><arg_value>${typeof value === 'string' ? value : JSON.stringify(value)}</arg_value>`)
+  .join('')}</tool_call>`;
+
+async function start(program, args) {
+  const child = spawn(program, [...args, '--port', '0'], { stdio: ['ignore', 'inherit', 'pipe'] });
   const log = [];
   const url = await new Promise((resolve, reject) => {
     createInterface({ input: child.stderr }).on('line', (line) => {

@@ -1,0 +1,50 @@
+#include "app/api_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "app/model_text.h"
+
+namespace firesteel {
+
+void add_api_options(CLI::App* app, ApiFlags* flags) {
+  app->add_option("--host", flags->host, "address to listen on")->capture_default_str();
+  app->add_option("--port", flags->port, "port, 0 = any free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app->add_option("--max-tokens", flags->max_tokens, "reply budget of a request that names none")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app->add_option("--api-key", flags->api_keys, "key that requests must carry; may be repeated")
+      ->type_name("[LABEL: ]KEY");
+  app->add_option("--api-key-file", flags->api_key_file,
+                  "file of keys, one a line, read again when it changes")
+      ->type_name("FILE");
+  app->add_option("--cors-origins", flags->cors_origins, "web origins that may ask, or *")
+      ->type_name("ORIGIN");
+  app->add_flag("--open-metrics", flags->open_metrics, "/metrics needs no key");
+  app->add_option("--model-name", flags->model_names,
+                  "name(s) of the model for clients; default: its directory's")
+      ->type_name("NAME");
+  app->add_flag("--strict-model", flags->strict_model, "404 for requests that name another model");
+}
+
+api::ApiOptions api_options(const ApiFlags& flags, const std::string& model_dir, const ModelConfig& config) {
+  api::ApiOptions api;
+  api.http.host = flags.host;
+  api.http.port = static_cast<uint16_t>(flags.port);
+  api.model_id = model_name(model_dir);
+  if (!flags.model_names.empty()) {
+    api.model_id = flags.model_names.front();
+    api.aliases.assign(flags.model_names.begin() + 1, flags.model_names.end());
+  }
+  api.strict_model = flags.strict_model;
+  api.access = {flags.api_keys, flags.api_key_file, flags.cors_origins, flags.open_metrics};
+  if (config.default_temperature >= 0) api.temperature = config.default_temperature;
+  if (config.default_top_p > 0) api.top_p = config.default_top_p;
+  if (config.default_top_k > 0) api.top_k = config.default_top_k;
+  api.max_tokens = flags.max_tokens;
+  api.end_ids = config.eos_ids;
+  return api;
+}
+
+}  // namespace firesteel
