@@ -5,20 +5,25 @@ namespace firesteel::api {
 void ReplyScores::push(size_t index, std::string_view bytes, bool in_think) {
   if (markers_ && (bytes == "<think>" || bytes == "</think>")) return;
   Text& text = in_think ? reasoning_ : content_;
+  const size_t first = bytes.find_first_not_of(" \t\n\r\v\f");
+  const bool blank = first == std::string_view::npos;
   if (trims_ && !in_think && text.known == 0) {
-    const size_t first = bytes.find_first_not_of(" \t\n\r\v\f");
-    if (first == std::string_view::npos) return;
+    if (blank) return;
     bytes.remove_prefix(first);
   }
-  text.waiting.push_back({index, text.known});
+  text.waiting.push_back({index, text.known, bytes.size(), blank});
   text.known += bytes.size();
 }
 
 void ReplyScores::show(const ReplyPiece& piece, std::vector<size_t>* tokens) {
   if (piece.kind == ReplyPiece::Kind::kCall) {
+    // What waits is the call's markup, but for blanks before it, which are shown when text follows.
     for (Text* text : {&reasoning_, &content_}) {
-      text->waiting.clear();
       text->known = text->shown;
+      size_t kept = 0;
+      for (; kept < text->waiting.size() && text->waiting[kept].blank; ++kept)
+        text->known += text->waiting[kept].bytes;
+      text->waiting.resize(kept);
     }
     return;
   }

@@ -25,6 +25,8 @@ class ReplyScores {
  private:
   struct Waiting {
     size_t index, start;  // start: of its bytes in the text of its kind
+    size_t bytes;
+    bool blank;
   };
   struct Text {
     std::deque<Waiting> waiting;

@@ -14,6 +14,13 @@ void add_api_options(CLI::App* app, ApiFlags* flags) {
   app->add_option("--max-tokens", flags->max_tokens, "reply budget of a request that names none")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  app->add_option("--thinking-budget", flags->thinking_budget,
+                  "reply tokens after which a think block is closed, where a request names no limit; 0 = none")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  app->add_flag("--answer-reserve", flags->answer_reserve,
+                "close a think block while a quarter of the reply's limit (at most 1024 tokens) is left");
+  app->add_flag("--loop-guard", flags->loop_guard, "close a think block that repeats itself");
   app->add_option("--api-key", flags->api_keys, "key that requests must carry; may be repeated")
       ->type_name("[LABEL: ]KEY");
   app->add_option("--api-key-file", flags->api_key_file,
@@ -43,6 +50,9 @@ api::ApiOptions api_options(const ApiFlags& flags, const std::string& model_dir,
   if (config.default_top_p > 0) api.top_p = config.default_top_p;
   if (config.default_top_k > 0) api.top_k = config.default_top_k;
   api.max_tokens = flags.max_tokens;
+  api.thinking_budget = flags.thinking_budget;
+  api.answer_reserve = flags.answer_reserve;
+  api.loop_guard = flags.loop_guard;
   api.end_ids = config.eos_ids;
   return api;
 }

@@ -18,6 +18,9 @@ struct ApiFlags {
   std::string host = "127.0.0.1";
   int port = 8888;                        // 0: any free port
   int max_tokens = 32768;                 // reply budget of a request that names none
+  int thinking_budget = 0;                // reply tokens of reasoning, where a request names no limit; 0: none
+  bool answer_reserve = false;            // close a think block that would leave no room for an answer
+  bool loop_guard = false;                // close a think block that repeats itself
   std::vector<std::string> api_keys;      // "KEY" or "LABEL: KEY"
   std::string api_key_file;               // such lines; read again when it changes
   std::vector<std::string> cors_origins;  // web pages that may ask

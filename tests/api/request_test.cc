@@ -1,6 +1,7 @@
 // Bodies of chat requests to the internal request: what is accepted, what is refused and how.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 
 #include "api/chat_request.h"
@@ -169,16 +170,116 @@ TEST(ChatRequest, FieldsNotBuiltAreRefusedUnlessNeutral) {
       R"("top_logprobs":0,"response_format":{"type":"text"},"tools":[],"tool_choice":"none","modalities":["text"])");
   accept(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none")");
   accept(R"("store":true,"metadata":{"a":"b"},"user":"u","service_tier":"auto","unknown_field":[1,2])");
-  for (const char* field : {"presence_penalty", "frequency_penalty", "repetition_penalty"}) {
-    expect_refused("\"" + std::string(field) + "\":0.5", field, "unsupported_parameter");
-  }
-  expect_refused(R"("logit_bias":{"1":5})", "logit_bias", "unsupported_parameter");
-  expect_refused(R"("logprobs":true)", "logprobs", "unsupported_parameter");
-  expect_refused(R"("response_format":{"type":"json_object"})", "response_format", "unsupported_parameter");
-  expect_refused(R"("guided_json":{"type":"object"})", "guided_json", "unsupported_parameter");
   expect_refused(R"("web_search_options":{"a":1})", "web_search_options", "unsupported_parameter");
   expect_refused(R"("modalities":["audio"])", "modalities", "unsupported_parameter");
   expect_refused(R"("response_format":5)", "response_format", "invalid_value");
+}
+
+TEST(ChatRequest, BiasAndPenalties) {
+  const ReplyRules rules = accept(R"("logit_bias":{"5":-100,"7":2.5,"8":0},"presence_penalty":-2,"frequency_penalty":0.5,
+                                     "repetition_penalty":1.2)").settings.rules;
+  EXPECT_EQ(rules.bias, (std::vector<TokenBias>{{5, -std::numeric_limits<float>::infinity()}, {7, 2.5f}}));
+  EXPECT_EQ(rules.presence, -2);
+  EXPECT_EQ(rules.frequency, 0.5);
+  EXPECT_EQ(rules.repetition, 1.2);
+  for (const char* bad : {"5", "[1]", R"({"x":1})", R"({"-1":1})", R"({"1.5":1})", R"({"1":101})", R"({"1":"a"})",
+                          R"({"99999999999":1})", R"({"1":null})", R"({"":1})", R"({" 1":1})"}) {
+    expect_refused(std::string("\"logit_bias\":") + bad, "logit_bias", "invalid_value");
+  }
+  std::string many;
+  for (int i = 0; i < 1025; ++i) many += (i ? ",\"" : "\"") + std::to_string(i) + "\":1";
+  expect_refused("\"logit_bias\":{" + many + "}", "logit_bias", "invalid_value");
+  for (const char* field : {"presence_penalty", "frequency_penalty"}) {
+    for (const char* bad : {"2.5", "-3", "\"x\"", "[]"})
+      expect_refused("\"" + std::string(field) + "\":" + bad, field, "invalid_value");
+  }
+  for (const char* bad : {"0", "-1", "1000"})
+    expect_refused(std::string("\"repetition_penalty\":") + bad, "repetition_penalty", "invalid_value");
+}
+
+TEST(ChatRequest, Logprobs) {
+  EXPECT_EQ(accept(R"("logprobs":false)").settings.logprobs, -1);
+  EXPECT_EQ(accept(R"("logprobs":true)").settings.logprobs, 0);
+  EXPECT_EQ(accept(R"("logprobs":true,"top_logprobs":0)").settings.logprobs, 0);
+  EXPECT_EQ(accept(R"("logprobs":true,"top_logprobs":20)").settings.logprobs, 20);
+  expect_refused(R"("top_logprobs":2)", "top_logprobs", "invalid_value");
+  expect_refused(R"("logprobs":true,"top_logprobs":21)", "top_logprobs", "invalid_value");
+  expect_refused(R"("logprobs":true,"top_logprobs":-1)", "top_logprobs", "invalid_value");
+  expect_refused(R"("logprobs":3)", "logprobs", "invalid_value");
+}
+
+TEST(ChatRequest, AnswerFormats) {
+  using Kind = grammar::GrammarSource::Kind;
+  const auto kind = [&](const std::string& fields) { return accept(fields).settings.format.value().source.kind; };
+  EXPECT_FALSE(accept(R"("response_format":{"type":"text"})").settings.format);
+  EXPECT_EQ(kind(R"("response_format":{"type":"json_object"})"), Kind::kJsonObject);
+  const AnswerFormat schema =
+      *accept(R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"null"}}})")
+           .settings.format;
+  EXPECT_EQ(schema.source.text, R"({"type":"null"})");
+  EXPECT_TRUE(schema.source.strict);
+  EXPECT_EQ(schema.param, "response_format");
+  EXPECT_EQ(kind(R"("guided_json":{"type":"object"})"), Kind::kJsonSchema);
+  EXPECT_EQ(kind(R"("guided_json":"{}")"), Kind::kJsonSchema);
+  EXPECT_EQ(kind(R"("guided_regex":"a+")"), Kind::kRegex);
+  EXPECT_EQ(kind(R"("guided_choice":["a","b"])"), Kind::kChoice);
+  EXPECT_EQ(kind(R"("guided_grammar":"root ::= \"a\"")"), Kind::kEbnf);
+  EXPECT_EQ(kind(R"("structured_outputs":{"json_object":true})"), Kind::kJsonObject);
+  EXPECT_EQ(kind(R"("structured_outputs":{"regex":"a"})"), Kind::kRegex);
+  EXPECT_FALSE(accept(R"("structured_outputs":{})").settings.format);
+  expect_refused(R"("response_format":{"type":"yaml"})", "response_format", "invalid_value");
+  expect_refused(R"("response_format":{"type":"json_schema"})", "response_format", "invalid_value");
+  expect_refused(R"("response_format":{"type":"json_schema","json_schema":{"schema":5}})", "response_format",
+                 "invalid_value");
+  expect_refused(R"("response_format":{"type":"json_schema","json_schema":{"schema":{},"strict":1}})",
+                 "response_format", "invalid_value");
+  expect_refused(R"("guided_json":5)", "guided_json", "invalid_value");
+  expect_refused(R"("guided_regex":"")", "guided_regex", "invalid_value");
+  expect_refused(R"("guided_choice":[])", "guided_choice", "invalid_value");
+  expect_refused(R"("guided_choice":["a",1])", "guided_choice", "invalid_value");
+  expect_refused(R"("structured_outputs":5)", "structured_outputs", "invalid_value");
+  expect_refused(R"("structured_outputs":{"structural_tag":{}})", "structured_outputs.structural_tag",
+                 "unsupported_parameter");
+  expect_refused(R"("structured_outputs":{"regex":"a","choice":["b"]})", "structured_outputs.choice", "invalid_value");
+  expect_refused(R"("response_format":{"type":"json_object"},"guided_regex":"a")", "guided_regex", "invalid_value");
+  // Beside tools that may be called no call can be made; beside forced ones there are two constraints.
+  const std::string tools = R"("response_format":{"type":"json_object"},"tools":[{"function":{"name":"f"}}])";
+  EXPECT_FALSE(accept(tools).tools.tools);
+  expect_refused(tools + R"(,"tool_choice":"required")", "tool_choice", "invalid_value");
+}
+
+TEST(ChatRequest, ForcedAndStrictCalls) {
+  const std::string two = R"("tools":[{"function":{"name":"a"}},{"function":{"name":"b"}}])";
+  EXPECT_FALSE(accept(two).settings.format);
+  ChatRequest r = accept(two + R"(,"tool_choice":"required","parallel_tool_calls":false)");
+  ASSERT_TRUE(r.settings.format);
+  EXPECT_EQ(r.settings.format->source.kind, grammar::GrammarSource::Kind::kToolCalls);
+  EXPECT_TRUE(r.settings.format->source.tools.required);
+  EXPECT_FALSE(r.settings.format->source.tools.parallel);
+  EXPECT_EQ(r.settings.format->param, "tool_choice");
+  r = accept(two + R"(,"tool_choice":{"type":"function","function":{"name":"b"}})");
+  EXPECT_EQ(r.conversation.tools.size(), 1u) << "only the named tool is offered";
+  EXPECT_EQ(r.tools.tools->find("a"), -1);
+  EXPECT_TRUE(r.settings.format->source.tools.required);
+  r = accept(two +
+             R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"name":"a"}]}})");
+  EXPECT_EQ(r.conversation.tools.size(), 1u);
+  EXPECT_TRUE(r.settings.format->source.tools.required);
+  r = accept(R"("functions":[{"name":"old"}],"function_call":{"name":"old"})");
+  EXPECT_TRUE(r.settings.format->source.tools.required);
+  EXPECT_FALSE(r.settings.format->source.tools.parallel);
+  r = accept(R"("tools":[{"function":{"name":"a","strict":true}},{"function":{"name":"b"}}])");
+  EXPECT_FALSE(r.settings.format->source.tools.required);
+  EXPECT_FALSE(r.settings.format->source.tools.all_strict);
+}
+
+TEST(ChatRequest, ThinkingBudgets) {
+  EXPECT_EQ(accept(R"("thinking_budget":7)").settings.think_budget, 7);
+  EXPECT_EQ(accept(R"("thinking_token_budget":7)").settings.think_budget, 7);
+  EXPECT_EQ(accept(R"("thinking":{"type":"enabled","budget_tokens":9})").settings.think_budget, 9);
+  EXPECT_EQ(accept(R"("reasoning":{"max_tokens":11})").settings.think_budget, 11);
+  EXPECT_EQ(accept(R"("thinking_budget":0)").settings.think_budget, 0);
+  expect_refused(R"("thinking_budget":-1)", "thinking_budget", "invalid_value");
 }
 
 TEST(ChatRequest, Tools) {
@@ -208,9 +309,6 @@ TEST(ChatRequest, Tools) {
   r = accept(two +
              R"("tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"name":"b"},{"name":"b"}]})");
   EXPECT_EQ(r.conversation.tools.size(), 1u) << "a name said twice";
-  expect_refused(f + R"(,"tool_choice":"required")", "tool_choice", "unsupported_parameter");
-  expect_refused(f + R"(,"tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice",
-                 "unsupported_parameter");
   expect_refused(f + R"(,"tool_choice":{"type":"function","function":{"name":"g"}})", "tool_choice",
                  "invalid_value");
   expect_refused(f + R"(,"tool_choice":"sometimes")", "tool_choice", "invalid_value");
@@ -222,8 +320,8 @@ TEST(ChatRequest, Tools) {
   expect_refused(R"("tools":[{"type":"function","function":{}}])", "tools[0].function.name", "invalid_value");
   expect_refused(R"("tools":[{"function":{"name":"f","parameters":[]}}])", "tools[0].function.parameters",
                  "invalid_value");
-  expect_refused(R"("tools":[{"function":{"name":"f","strict":true}}])", "tools[0].function.strict",
-                 "unsupported_parameter");
+  expect_refused(R"("tools":[{"function":{"name":"f","strict":"yes"}}])", "tools[0].function.strict",
+                 "invalid_value");
   expect_refused(f + R"(,"parallel_tool_calls":"no")", "parallel_tool_calls", "invalid_value");
 }
 
