@@ -70,7 +70,7 @@ const wrongTypes = {
   response_format: [kString, kNumber, kList, '{}', '{"type":7}', '{"type":"rocket"}', '{"type":"json_schema"}',
     '{"type":"json_schema","json_schema":7}', '{"type":"json_schema","json_schema":{"name":"x","schema":7}}'],
   guided_json: [kNumber, kList, '"{"'], guided_regex: [kNumber, kList, '"("', '"["', '"a{9,1}"', '"\\\\"'],
-  guided_choice: [kString, kNumber, '[1]', '{"a":1}'], guided_grammar: [kNumber, kList, '"root ::="', '"root ::= nobody"'],
+  guided_choice: [kString, kNumber, '[1]', '{"a":1}'], guided_grammar: [kNumber, kList, '"root ="', '"root ::= nobody"'],
   structured_outputs: [kString, kList, '{"json":{},"regex":"x"}', '{"regex":"("}'],
   modalities: ['["audio"]', kString], audio: [kObject],
 };
@@ -187,16 +187,12 @@ add('bomb', '60,000 nested groups', regex(nested('(', ')', 60_000)));
 add('bomb', '60,000 open groups', regex('('.repeat(60_000)));
 add('bomb', 'nothing to repeat', regex('^+[a-z]$'));
 add('bomb', 'a repeat of repeats', regex('((a{1000}){1000}){1000}'));
-add('bomb', 'a repeat beyond all bounds', regex('a{99999999999999999999}'));
 add('bomb', 'a class without end', regex(`[${'a-z'.repeat(100_000)}`));
 add('bomb', 'a pattern in a schema', schema({ type: 'string', pattern: nested('(', ')', 60_000) }));
 add('bomb', 'a reference to itself alone', schema({ $ref: '#' }));
 add('bomb', 'references in a circle', schema({ $ref: '#/$defs/a', $defs: { a: { $ref: '#/$defs/b' }, b: { $ref: '#/$defs/a' } } }));
 add('bomb', 'a reference to nothing', schema({ $ref: '#/$defs/nobody' }));
-add('bomb', 'a foreign reference', schema({ $ref: 'http://169.254.169.254/schema' }));
-add('bomb', 'a file as reference', schema({ $ref: 'file:///etc/passwd' }));
 add('bomb', 'bounds that exclude each other', schema({ type: 'array', minItems: 2 ** 53, items: {} }));
-add('bomb', 'a string of at least 10^15', schema({ type: 'string', minLength: 1e15 }));
 add('bomb', 'a grammar of itself', post(kChat, { messages: hi, guided_grammar: 'root ::= root' }));
 add('bomb', 'a grammar of 60,000 groups', post(kChat, { messages: hi, guided_grammar: `root ::= ${nested('(', ')', 60_000)}` }));
 add('bomb', 'two constraints', post(kChat, { messages: hi, guided_regex: 'a', guided_choice: ['a'] }));
@@ -205,6 +201,10 @@ export const hostileRequests = out;
 /// Expensive but lawful: a reply or a typed refusal is right, in bounded time.
 export const heavyRequests = [
   ['an enum of 100,000', schema({ enum: Array.from({ length: 100_000 }, (_, i) => `value ${i}`) })],
+  ['a repeat beyond all bounds', regex('a{99999999999999999999}')],
+  ['a foreign reference', schema({ $ref: 'http://169.254.169.254/schema' })], // nothing is fetched: any value
+  ['a file as reference', schema({ $ref: 'file:///etc/passwd' })],
+  ['a string of at least 10^15', schema({ type: 'string', minLength: 1e15 })],
   ['a recursive schema', schema({ type: 'object', properties: { next: { $ref: '#' } } })],
   ['1,000 optional properties', schema({ type: 'object', properties: Object.fromEntries(Array.from({ length: 1000 }, (_, i) => [`p${i}`, { type: 'string' }])) })],
   ['an ambiguous pattern', regex('(a|a)*(a|aa)+(a*)*b')],
