@@ -13,7 +13,7 @@ void handle_chat(const std::shared_ptr<Service>& service, std::shared_ptr<http::
   body = Json();
   exchange->drop_body();
   if (auto* error = std::get_if<ApiError>(&parsed)) return respond_error(*exchange, *error);
-  const ChatRequest& request = std::get<ChatRequest>(parsed);
+  ChatRequest& request = std::get<ChatRequest>(parsed);
   if (auto error = check_model(*service, request.model)) return respond_error(*exchange, *error);
   if (exchange->gone()) return;
   auto prepared = prepare_prompt(*service, request);

@@ -105,7 +105,7 @@ void handle_completions(const std::shared_ptr<Service>& service, std::shared_ptr
   CompletionReplyOptions reply;
   for (std::vector<int32_t>& ids : std::get<std::vector<std::vector<int32_t>>>(prompts)) {
     const std::string text = request.echo ? service->text.tokenizer->decode(ids) : "";
-    auto one = make_plan(*service, request.settings, {std::move(ids), false}, "prompt", *exchange);
+    auto one = make_plan(*service, request.settings, {std::move(ids), false, ""}, "prompt", *exchange);
     if (auto* error = std::get_if<ApiError>(&one)) return respond_error(*exchange, *error);
     ReplyPlan& part = std::get<ReplyPlan>(one);
     for (GenerationRequest& r : part.requests) {

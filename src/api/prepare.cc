@@ -4,17 +4,19 @@
 
 namespace firesteel::api {
 
-std::variant<PreparedPrompt, ApiError> prepare_prompt(const Service& service, const ChatRequest& request) {
+std::variant<PreparedPrompt, ApiError> prepare_prompt(const Service& service, ChatRequest& request) {
   if (!service.text.chat_template) {
     return ApiError{400, "invalid_request_error", "unsupported_value", "", "this model has no chat template"};
   }
+  std::string key;
+  if (service.memory != nullptr) key = service.memory->restore(&request.conversation);
   const Result<Prompt> prompt =
       build_prompt(*service.text.chat_template, request.conversation, request.prompt);
   if (!prompt.ok()) return from_error(prompt.error(), "messages");
   Result<std::vector<int32_t>> ids = service.text.tokenizer->encode(prompt->text);
   if (!ids.ok()) return from_error(ids.error(), "messages");
   if (ids->empty()) return invalid_value("messages", "the conversation renders to an empty prompt");
-  return PreparedPrompt{std::move(ids).value(), prompt->in_think};
+  return PreparedPrompt{std::move(ids).value(), prompt->in_think, std::move(key)};
 }
 
 namespace {
@@ -83,6 +85,7 @@ std::variant<ReplyPlan, ApiError> make_plan(const Service& service, const ReplyS
   ReplyPlan plan;
   plan.prompt_tokens = static_cast<int64_t>(prompt.ids.size());
   plan.text.in_think = prompt.in_think;
+  plan.conversation = std::move(prompt.conversation);
   plan.text.stop = settings.stop;
   plan.text.stop_in_reasoning = settings.stop_in_reasoning;
   plan.text.include_stop = settings.include_stop;

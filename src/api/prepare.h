@@ -15,10 +15,11 @@ namespace firesteel::api {
 struct PreparedPrompt {
   std::vector<int32_t> ids;
   bool in_think = false;  // the reply continues an open think block
+  std::string conversation;  // its key in the reply memory, "" without one
 };
 
-/// Renders and tokenizes a conversation.
-std::variant<PreparedPrompt, ApiError> prepare_prompt(const Service& service, const ChatRequest& request);
+/// Puts back into the conversation what the server remembers of its replies, renders and tokenizes it.
+std::variant<PreparedPrompt, ApiError> prepare_prompt(const Service& service, ChatRequest& request);
 
 /// The plan of a reply to `prompt`, with its token budget checked against the window and the constraint of its
 /// answer compiled. `noun` as in fit_reply(). Adds headers to the answer where the request asked for more than

@@ -34,6 +34,8 @@ struct ReplyRun::Choice {
   const int64_t prompt_tokens;
   size_t read = 0;
   bool prompt_written = false, ended = false;
+  std::string reasoning;  // of a reply that may be remembered
+  std::vector<RememberedCall> calls;
   std::chrono::steady_clock::time_point last_sign;  // of life, while a call is written
 };
 
@@ -216,11 +218,13 @@ void ReplyRun::write_pieces(int index, std::vector<Shown>& pieces) {
     write_scores(index, shown.tokens);
     switch (piece.kind) {
       case ReplyPiece::Kind::kCall:
-        writer_->call(
-            index, {http::random_id("call_"), std::move(piece.call.name), std::move(piece.call.arguments)});
+        c.calls.push_back({http::random_id("call_"), std::move(piece.call.name), std::move(piece.call.arguments),
+                           std::move(piece.call.markup)});
+        writer_->call(index, {c.calls.back().id, c.calls.back().name, c.calls.back().arguments});
         service_->metrics->tool_calls.at({"parsed"}).add();
         break;
       case ReplyPiece::Kind::kReasoning:
+        if (plan_.text.tools != nullptr) c.reasoning += piece.text;
         writer_->reasoning(index, piece.text);
         break;
       case ReplyPiece::Kind::kContent:
@@ -245,6 +249,8 @@ void ReplyRun::end_choice(int index, ReplyEnd end, std::optional<int32_t> stop_t
   std::vector<Shown> shown;
   show(c, pieces, &shown);
   write_pieces(index, shown);
+  if (service_->memory != nullptr && !plan_.conversation.empty() && !c.calls.empty())
+    service_->memory->remember(plan_.conversation, std::move(c.reasoning), c.calls);
   ChoiceEnd out;
   out.end = end == ReplyEnd::kStop && c.text.calls() > 0 ? ReplyEnd::kToolCalls : end;
   out.stop_string = c.text.matched_stop();

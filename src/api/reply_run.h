@@ -22,6 +22,7 @@ struct ReplyPlan {
   int64_t prompt_tokens = 0;                // for usage: each distinct prompt counted once
   ReplyOptions text;                        // how tokens become text; its end ids are set from the requests
   std::vector<int32_t> stop_token_ids;      // the caller's own, also among the requests' end ids
+  std::string conversation;                 // key under which replies with calls are remembered; "": not
   bool score_only = false;                  // the reply is empty: only the prompt's log-probabilities matter
 };
 

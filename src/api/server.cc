@@ -174,6 +174,7 @@ Result<std::unique_ptr<ApiServer>> ApiServer::start(ApiOptions options, ModelTex
   const http::ServerOptions http_options = options.http;
   service.options = std::move(options);
   service.metrics = std::make_unique<ApiMetrics>(service.options.model_id);
+  if (service.options.remember_replies) service.memory = std::make_unique<ReplyMemory>();
 
   ASSIGN_OR_RETURN(std::shared_ptr<Access> access, Access::create(service.options.access));
   const bool keys = access->keys_required();

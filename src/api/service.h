@@ -11,6 +11,7 @@
 
 #include "api/chat_request.h"
 #include "api/metrics.h"
+#include "api/reply_memory.h"
 #include "api/responses_store.h"
 #include "api/server.h"
 #include "engine/engine.h"
@@ -32,6 +33,7 @@ struct Service : std::enable_shared_from_this<Service> {
   std::atomic<Engine*> engine{nullptr};
   std::atomic<bool> stopping{false};
   std::unique_ptr<ApiMetrics> metrics;
+  std::unique_ptr<ReplyMemory> memory;  // null: switched off
   std::shared_ptr<ResponseStore> responses = std::make_shared<ResponseStore>();
 
   // Runs register themselves, so that stop() can end them with an error event.

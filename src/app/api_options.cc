@@ -21,6 +21,8 @@ void add_api_options(CLI::App* app, ApiFlags* flags) {
   app->add_flag("--answer-reserve", flags->answer_reserve,
                 "close a think block while a quarter of the reply's limit (at most 1024 tokens) is left");
   app->add_flag("--loop-guard", flags->loop_guard, "close a think block that repeats itself");
+  app->add_flag("--forget-replies", flags->forget_replies,
+                "do not put reasoning and call markup that clients lost back into histories");
   app->add_option("--api-key", flags->api_keys, "key that requests must carry; may be repeated")
       ->type_name("[LABEL: ]KEY");
   app->add_option("--api-key-file", flags->api_key_file,
@@ -53,6 +55,7 @@ api::ApiOptions api_options(const ApiFlags& flags, const std::string& model_dir,
   api.thinking_budget = flags.thinking_budget;
   api.answer_reserve = flags.answer_reserve;
   api.loop_guard = flags.loop_guard;
+  api.remember_replies = !flags.forget_replies;
   api.end_ids = config.eos_ids;
   return api;
 }

@@ -21,6 +21,7 @@ struct ApiFlags {
   int thinking_budget = 0;                // reply tokens of reasoning, where a request names no limit; 0: none
   bool answer_reserve = false;            // close a think block that would leave no room for an answer
   bool loop_guard = false;                // close a think block that repeats itself
+  bool forget_replies = false;            // histories are taken as clients send them
   std::vector<std::string> api_keys;      // "KEY" or "LABEL: KEY"
   std::string api_key_file;               // such lines; read again when it changes
   std::vector<std::string> cors_origins;  // web pages that may ask

@@ -317,4 +317,30 @@ std::optional<ToolCall> call_from_json(const ToolSet& tools, std::string_view bo
   return ToolCall{tool < 0 ? written : tools.name(tool), dump_json(values), std::string(body)};
 }
 
+std::optional<WrittenCall> written_call(std::string_view markup) {
+  if (!markup.starts_with(kToolCallOpen) || !markup.ends_with(kToolCallClose)) return std::nullopt;
+  std::string_view rest = markup.substr(kToolCallOpen.size(), markup.size() - kToolCallOpen.size() - kToolCallClose.size());
+  WrittenCall out;
+  out.arguments = ordered_json::object();
+  const size_t name = std::min(rest.find(kKeyOpen), rest.size());
+  out.name = rest.substr(0, name);
+  rest.remove_prefix(name);
+  if (out.name.empty() || out.name.find_first_of(" \t\r\n{<") != std::string::npos) return std::nullopt;
+  while (!rest.empty()) {
+    const size_t key_end = rest.find(kKeyClose), value_end = rest.find(kValueClose);
+    const size_t value = key_end + kKeyClose.size();
+    if (!rest.starts_with(kKeyOpen) || key_end == rest.npos || value_end == rest.npos || value_end < value ||
+        !rest.substr(value).starts_with(kValueOpen)) {
+      return std::nullopt;
+    }
+    const std::string key(rest.substr(kKeyOpen.size(), key_end - kKeyOpen.size()));
+    if (out.arguments.contains(key)) return std::nullopt;
+    const size_t begin = value + kValueOpen.size();
+    if (begin > value_end) return std::nullopt;
+    out.arguments[key] = std::string(rest.substr(begin, value_end - begin));
+    rest.remove_prefix(value_end + kValueClose.size());
+  }
+  return out;
+}
+
 }  // namespace firesteel

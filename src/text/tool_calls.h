@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "text/tool_schema.h"
 
 namespace firesteel {
@@ -23,6 +25,14 @@ struct ToolCall {
   std::string arguments;  // one JSON object, compact, non-ASCII raw, keys in the order written
   std::string markup;     // what the model wrote, from <tool_call> to </tool_call>
 };
+
+/// A call as the template must be given it to show its markup again: every argument a text.
+struct WrittenCall {
+  std::string name;
+  nlohmann::ordered_json arguments;
+};
+/// nullopt: the template would write another markup (blanks between the parts, a repeated key, another body).
+std::optional<WrittenCall> written_call(std::string_view markup);
 
 inline constexpr std::string_view kToolCallOpen = "<tool_call>";
 inline constexpr std::string_view kToolCallClose = "</tool_call>";
