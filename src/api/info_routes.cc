@@ -30,8 +30,8 @@ Json model_entry(const Service& service, const std::string& id) {
                            {"video", false},
                            {"tools", true},
                            {"reasoning_efforts", {"none", "low", "high", "max"}},
-                           {"structured_outputs", false},
-                           {"logprobs", false}};
+                           {"structured_outputs", service.formats != nullptr},
+                           {"logprobs", true}};
   return entry;
 }
 

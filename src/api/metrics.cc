@@ -83,7 +83,10 @@ ApiMetrics::ApiMetrics(std::string model)
                               kTokens)),
       tool_calls(registry_.counter_set(
           metric_family(model_, "tool_calls_total", "", "Tool calls in replies, by what became of them."),
-          {"result"}, 4)) {
+          {"result"}, 4)),
+      grammar_compile(registry_.histogram(
+          metric_family(model_, "grammar_compile_seconds", "", "From a constraint's text to its grammar."),
+          kSeconds)) {
   for (const char* reason : {"stop", "length", "abort", "error"}) finished_reasons.at({reason});
   tool_calls.at({"parsed"});
 }

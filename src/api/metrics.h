@@ -42,6 +42,7 @@ class ApiMetrics {
   Histogram &queue, &prefill, &first_token, &inter_token, &decode, &latency;  // seconds
   Histogram &prompt_tokens, &generation_tokens;                               // a reply
   CounterSet& tool_calls;                                                     // result
+  Histogram& grammar_compile;                                                 // seconds, cached ones included
 };
 
 /// Follows one generation from its admission to its end and records its figures. Used on one sequence. One

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
+
 namespace firesteel::api {
 
 std::variant<PreparedPrompt, ApiError> prepare_prompt(const Service& service, ChatRequest& request) {
@@ -55,7 +57,9 @@ std::variant<std::optional<grammar::Compiled>, ApiError> compile_format(const Se
     }
     format->source.markup = service.markup.calls;
   }
+  const int64_t started = now_ns();
   auto compiled = service.formats->compile(*format);
+  service.metrics->grammar_compile.observe(static_cast<double>(now_ns() - started) * 1e-9);
   if (auto* error = std::get_if<ApiError>(&compiled)) return *error;
   grammar::Compiled& out = std::get<grammar::Compiled>(compiled);
   std::string unsupported;

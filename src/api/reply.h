@@ -39,6 +39,7 @@ struct ChoiceEnd {
 /// Figures of one reply for its server_stats block; negative: not known.
 struct ReplyStats {
   double queue_ms = -1, prefill_ms = -1, ttft_ms = -1, decode_tps = -1;
+  bool think_cut = false;  // a budget or the loop guard closed the think block
 };
 
 /// Of one token: its own log-probability first, then the best ones (engine/engine.h).

@@ -305,6 +305,7 @@ Usage ReplyRun::usage() const {
 ReplyStats ReplyRun::stats() const {
   ReplyStats s;
   const GenerationTimes t = choices_.front()->generation->times();
+  for (const auto& c : choices_) s.think_cut = s.think_cut || c->generation->think_cut();
   s.queue_ms = ms_between(t.submitted, t.admitted);
   s.prefill_ms = ms_between(t.admitted, t.first_token);
   s.ttft_ms = ms_between(t.submitted, t.first_token);

@@ -44,6 +44,10 @@ void append_stats(const ReplyStats& s, std::string* out) {
   figure("prefill_ms", s.prefill_ms);
   figure("ttft_ms", s.ttft_ms);
   figure("decode_tps", s.decode_tps);
+  if (s.think_cut) {
+    out->append(separator).append("\"think_cut\":true");
+    separator = ",";
+  }
   out->append(*separator == '{' ? "{}" : "}");
 }
 
