@@ -194,7 +194,7 @@ TEST_F(MetricsTest, TheTextIsWellFormed) {
   EXPECT_EQ(values["vllm:iteration_tokens_total_sum" + kModel],
             values["firesteel_prompt_tokens_total"] + values["firesteel_generation_tokens_total"]);
   // What does not exist here is not reported as zero.
-  for (const char* absent : {"mtp_", "spec_decode", "grammar", "media", "cached", "kv_cache_usage"}) {
+  for (const char* absent : {"mtp_", "spec_decode", "grammar_fill", "media", "cached", "kv_cache_usage"}) {
     EXPECT_EQ(reply.body.find(absent), std::string::npos) << absent;
   }
 }

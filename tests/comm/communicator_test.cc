@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -87,7 +88,7 @@ Outcome run_ranks(Channels mesh, int rounds, CommLimits limits, const std::vecto
           return;
         }
         wrong[me] +=
-            got->size() != record.size() || std::memcmp(got->data(), record.data(), record.size()) != 0;
+            !std::equal(got->begin(), got->end(), record.begin(), record.end());
       }
     });
   }
