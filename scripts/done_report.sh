@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints, for each number under "Done when" of first light and of the ranks, which tests covered it and how they ended.
+# Prints, for each number under "Done when" of first light, the ranks and the API, which tests covered it and how they ended.
 #   scripts/done_report.sh CTEST_OUTPUT …     (what ctest printed; fuzz figures from build/reports/fuzz.txt)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -45,3 +45,11 @@ echo "  not run here: scripts/netns_test.sh (figures in docs/testing.md)"
 covers "ranks 4" "the model-based test of the scheduler" engine_scheduler_test
 echo "Done ranks 5: soak"
 echo "  not run here: scripts/soak.sh (figures in docs/testing.md)"
+echo "API"
+covers "API 1" "streamed equals whole at every cut; rules, logprobs, grammars with any number of tokens a step" \
+  reply_test api_chat_test api_responses_test api_structured_test engine_rules_test decode_reply_rules_test
+covers "API 2" "grammar engine: walks, masks, patterns against their oracles" \
+  "grammar_walks_oracle=the first of 2,000 schemas; all by scripts/grammar_walks.sh" grammar_xgrammar_oracle grammar_regex_oracle grammar_test
+covers "API 3" "real clients" e2e_openai_chat e2e_openai_responses e2e_anthropic_sdk e2e_ai_sdk e2e_agent e2e_structured
+covers "API 4" "hostile requests" e2e_hostile http_parser_test http_server_test
+covers "API 6" "lost reasoning and markup put back; check tools" api_memory_test e2e_check_tools

@@ -100,7 +100,7 @@ size_t GroupSampler::pack(const SampleRow& row, float global_max, int32_t stage,
   const RowHeader header{own.mass, static_cast<int32_t>(own.best.size()), own.complete ? 1 : 0};
   CHECK(sizeof header + own.best.size_bytes() <= bytes);
   std::memcpy(to, &header, sizeof header);
-  std::memcpy(to + sizeof header, own.best.data(), own.best.size_bytes());
+  if (!own.best.empty()) std::memcpy(to + sizeof header, own.best.data(), own.best.size_bytes());
   std::memset(to + sizeof header + own.best.size_bytes(), 0, bytes - sizeof header - own.best.size_bytes());
   return bytes;
 }

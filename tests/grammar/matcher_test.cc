@@ -63,7 +63,7 @@ std::shared_ptr<const Vocabulary> crossing_vocabulary() {
     std::mt19937 random(3);
     for (int i = 0; i < 300; ++i) {
       std::string word;
-      for (size_t n = 2 + random() % 5; n > 0; --n) word += "ab\"{}[]:, 01-\\nu\xC3\xA4xy()+"[random() % 25];
+      for (size_t n = 2 + random() % 5; n > 0; --n) word += "ab\"{}[]:, 01-\\nu\xC3\xA4xy()+"[random() % 23];
       words.push_back(word);
     }
     return small_vocabulary(words);
