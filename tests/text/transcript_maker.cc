@@ -207,7 +207,8 @@ class Maker {
     }
     if (kind == 2) {  // an open call that the block's end makes text
       const Call c = call(true);
-      think_text(" " + c.text.substr(0, c.opened - rng_() % 5));
+      const std::string open = " " + c.text.substr(0, c.opened - rng_() % 5);
+      think_text(open.substr(0, utf8_valid_prefix(open)));
     }
     t_.reply += "</think>";
     return true;
@@ -255,7 +256,7 @@ class Maker {
           plant_stop();
           break;
         default:
-          say(pick(kProse), false);
+          say(pick(kProse));
       }
     }
     const size_t kind = rng_() % 6;
