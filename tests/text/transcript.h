@@ -28,7 +28,8 @@ struct Transcript {
 std::vector<Transcript> written_transcripts();
 /// The parsing cases of the golden data.
 std::vector<Transcript> golden_transcripts();
-/// Replies put together from parts whose meaning is known, the same for one seed.
+/// Replies put together from parts whose meaning is known, the same for one seed (and compiler: it may order
+/// the draws of one expression).
 std::vector<Transcript> made_transcripts(uint64_t seed, int count);
 
 }  // namespace firesteel::reply_test
