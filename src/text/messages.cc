@@ -29,6 +29,14 @@ const std::string* text_member(const Json& object, const char* name) {
   return v != nullptr && v->is_string() ? &v->get_ref<const std::string&>() : nullptr;
 }
 
+// What a template without pictures writes in place of one.
+constexpr char kImageReminder[] =
+    "<reminder>You are unable to process this image because you don't have multi-modal input ability. "
+    "Try different methods.</reminder>";
+constexpr char kVideoReminder[] =
+    "<reminder>You are unable to process this video because you don't have multi-modal input ability. "
+    "Try different methods.</reminder>";
+
 /// A list that the template reads as a structured tool result: references to tools, or outputs with their own
 /// ids.
 bool is_structured_result(const Json& content) {
@@ -57,6 +65,8 @@ class Normalizer {
   }
 
  private:
+  enum class Media { kRefused, kTaken, kInResult };
+
   /// A message on its way: what the template gets, and what is only known until the end.
   struct Turn {
     Json message;
@@ -84,7 +94,7 @@ class Normalizer {
     const bool leading = std::all_of(turns_.begin(), turns_.end(),
                                      [](const Turn& other) { return other.message["role"] == "system"; });
     t.message["role"] = leading || !options_.late_system_as_user ? "system" : "user";
-    if (auto r = read_content(m, /*required=*/true, /*media=*/false, &t)) return r;
+    if (auto r = read_content(m, /*required=*/true, Media::kRefused, &t)) return r;
     turns_.push_back(std::move(t));
     return std::nullopt;
   }
@@ -93,7 +103,7 @@ class Normalizer {
     Turn t;
     t.message["role"] = "user";
     t.keep_empty = true;
-    if (auto r = read_content(m, /*required=*/true, /*media=*/true, &t)) return r;
+    if (auto r = read_content(m, /*required=*/true, Media::kTaken, &t)) return r;
     turns_.push_back(std::move(t));
     return std::nullopt;
   }
@@ -101,7 +111,7 @@ class Normalizer {
   std::optional<Refusal> add_assistant(const Json& m) {
     Turn t;
     t.message["role"] = "assistant";
-    if (auto r = read_content(m, /*required=*/false, /*media=*/true, &t)) return r;
+    if (auto r = read_content(m, /*required=*/false, Media::kTaken, &t)) return r;
     if (const std::string* refusal = text_member(m, "refusal");
         refusal != nullptr && t.message["content"].is_string())
       t.message["content"] = t.message["content"].get_ref<const std::string&>() + *refusal;
@@ -140,7 +150,7 @@ class Normalizer {
     t.keep_empty = true;
     if (const Json* content = member(m, "content"); content != nullptr && is_structured_result(*content)) {
       if (auto r = read_structured_result(*content, &t)) return r;
-    } else if (auto r = read_content(m, /*required=*/false, /*media=*/true, &t)) {
+    } else if (auto r = read_content(m, /*required=*/false, Media::kInResult, &t)) {
       return r;
     }
     for (const char* name : {"tool_call_id", "name"}) {
@@ -166,7 +176,8 @@ class Normalizer {
         if (output.is_null()) output = "";
         if (output.is_array()) {
           Turn inner;
-          if (auto r = read_parts(output, path + ".output", /*media=*/false, &inner)) return r;
+          const Media media = options_.media ? Media::kRefused : Media::kInResult;
+          if (auto r = read_parts(output, path + ".output", media, &inner)) return r;
           output = inner.message["content"];
         }
         if (!output.is_string())
@@ -178,7 +189,7 @@ class Normalizer {
     return std::nullopt;
   }
 
-  std::optional<Refusal> read_content(const Json& m, bool required, bool media, Turn* t) {
+  std::optional<Refusal> read_content(const Json& m, bool required, Media media, Turn* t) {
     const std::string path = path_ + ".content";
     const Json* content = member(m, "content");
     if (content == nullptr || content->is_null()) {
@@ -197,7 +208,7 @@ class Normalizer {
   }
 
   /// Text parts are joined with nothing between; only a turn with media keeps its list.
-  std::optional<Refusal> read_parts(const Json& parts, const std::string& path, bool media, Turn* t) {
+  std::optional<Refusal> read_parts(const Json& parts, const std::string& path, Media media, Turn* t) {
     Json list = Json::array();
     std::string text;
     const auto flush = [&] {
@@ -231,10 +242,15 @@ class Normalizer {
                         ErrorCode::kUnsupported);
         return refuse(part_path + ".type", "unknown type of a content part");
       }
-      if (!media || !options_.media)
+      if (media == Media::kInResult && !options_.media) {
+        text += image ? kImageReminder : kVideoReminder;
+        continue;
+      }
+      if (media == Media::kRefused || !options_.media)
         return refuse(part_path,
-                      media ? "this server does not read pictures or clips"
-                            : "pictures and clips belong into user messages and tool results",
+                      media == Media::kRefused
+                          ? "pictures and clips belong into user messages and tool results"
+                          : "this server does not read pictures or clips",
                       "unsupported_media", ErrorCode::kUnsupported);
       const char* field = image ? "image_url" : "video_url";
       const std::string* url = media_url(part, *type, field);

@@ -26,7 +26,8 @@ struct Refusal {
 
 struct MessageOptions {
   /// Pictures and clips are kept as parts and listed in Conversation::media; false refuses them
-  /// (unsupported_media).
+  /// (unsupported_media), but for those in tool results, in whose place the model is told that it cannot see:
+  /// an agent that took a screenshot goes on.
   bool media = false;
   /// The template drops or refuses a system message that is not the first (PromptTraits::late_system is
   /// false): show it as a user message.

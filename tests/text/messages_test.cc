@@ -228,6 +228,26 @@ TEST(Messages, Media) {
   EXPECT_EQ(audio.refusal->api_code, "unsupported_media");
 }
 
+// spec/reports.md 86
+TEST(Messages, WithoutVisionAPictureInAToolResultIsTheReminder) {
+  const std::string reminder =
+      "<reminder>You are unable to process this image because you don't have multi-modal input ability. "
+      "Try different methods.</reminder>";
+  EXPECT_EQ(
+      messages_of(
+          R"([{"role":"tool","tool_call_id":"1","content":[{"type":"text","text":"shot"},{"type":"image_url","image_url":{"url":"data:image/png;base64,x"}},"."]}])"),
+      R"([{"role":"tool","content":"shot)" + reminder + R"(.","tool_call_id":"1"}])");
+  EXPECT_EQ(
+      messages_of(
+          R"([{"role":"tool","content":[{"tool_call_id":"1","output":[{"type":"image_url","image_url":"data:x"}]}]}])"),
+      R"([{"role":"tool","content":[{"tool_call_id":"1","output":")" + reminder + R"("}]}])");
+  EXPECT_NE(messages_of(R"([{"role":"tool","content":[{"type":"video_url","video_url":"data:x"}]}])")
+                .find("process this video because"),
+            std::string::npos);
+  EXPECT_EQ(param_of(R"([{"role":"user","content":[{"type":"image_url","image_url":"data:x"}]}])"),
+            "messages[0].content[0]");
+}
+
 TEST(Messages, AnOpenLastMessage) {
   MessageOptions options;
   options.continue_final_message = true;

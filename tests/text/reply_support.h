@@ -62,8 +62,10 @@ inline std::ostream& operator<<(std::ostream& out, const Outcome& o) {
   return out << "\nstop " << o.stop.value_or("(none)") << ", finish " << o.finish_reason << "\n";
 }
 
-/// Runs the tokens through a stream. Every piece must be whole UTF-8 and not empty.
-inline Outcome run(const ReplyOptions& options, const std::vector<int32_t>& tokens, ReplyEnding ending) {
+/// Runs the tokens through a stream, one a step, or up to eight where `steps` is given. Every piece must be
+/// whole UTF-8 and not empty.
+inline Outcome run(const ReplyOptions& options, const std::vector<int32_t>& tokens, ReplyEnding ending,
+                   std::mt19937_64* steps = nullptr) {
   ReplyStream stream(demo(), options);
   Outcome result;
   std::vector<ReplyPiece> pieces;
@@ -80,10 +82,10 @@ inline Outcome run(const ReplyOptions& options, const std::vector<int32_t>& toke
     }
     pieces.clear();
   };
-  for (int32_t token : tokens) {
-    stream.push(token, pieces);
+  for (size_t at = 0; at < tokens.size() && !stream.stopped() && !stream.ended();) {
+    for (size_t n = steps ? 1 + (*steps)() % 8 : 1; n > 0 && at < tokens.size(); --n)
+      stream.push(tokens[at++], pieces);
     collect();
-    if (stream.stopped() || stream.ended()) break;
   }
   stream.finish(ending, pieces);
   collect();
