@@ -47,9 +47,11 @@ echo "Done ranks 5: soak"
 echo "  not run here: scripts/soak.sh (figures in docs/testing.md)"
 echo "API"
 covers "API 1" "streamed equals whole at every cut; rules, logprobs, grammars with any number of tokens a step" \
-  reply_test api_chat_test api_responses_test api_structured_test engine_rules_test decode_reply_rules_test
+  "transcripts_test=648 transcripts, at every cut" reply_test api_chat_test api_responses_test api_structured_test \
+  engine_rules_test decode_reply_rules_test
 covers "API 2" "grammar engine: walks, masks, patterns against their oracles" \
   "grammar_walks_oracle=the first of 2,000 schemas; all by scripts/grammar_walks.sh" grammar_xgrammar_oracle grammar_regex_oracle grammar_test
 covers "API 3" "real clients" e2e_openai_chat e2e_openai_responses e2e_anthropic_sdk e2e_ai_sdk e2e_agent e2e_structured
 covers "API 4" "hostile requests" e2e_hostile http_parser_test http_server_test
-covers "API 6" "lost reasoning and markup put back; check tools" api_memory_test e2e_check_tools
+covers "API 6" "reported faults (docs/reports.md); lost reasoning and markup put back; check tools" \
+  reports_test api_memory_test e2e_check_tools
