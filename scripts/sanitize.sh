@@ -18,7 +18,7 @@ build() {
 }
 asan() {
   build asan
-  ctest --test-dir build/asan --output-on-failure -j 2 --timeout 3600 -LE slow -E '^e2e_|_oracle' 2>&1 |
+  ctest --test-dir build/asan --output-on-failure -j 2 --timeout 3600 -LE slow -E '^e2e_|_oracle|rank_faults' 2>&1 |
     tee build/reports/asan.txt || status=1
   for model in tiny demo; do
     build/asan/tests/engine/engine_exactness --model $model --requests 1 || status=1
