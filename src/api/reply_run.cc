@@ -66,7 +66,9 @@ void ReplyRun::start(const std::shared_ptr<Service>& service, std::shared_ptr<ht
     service->runs.emplace(run.get(), run);
   }
   // The waker keeps the run alive, the engine keeps the waker until the generation is over.
-  run->waker_ = exchange->make_waker([run] { run->pump(); });
+  // The run's own pointer belongs to the exchange's sequence as soon as the client can be seen to leave.
+  const std::shared_ptr<http::Waker> waker = exchange->make_waker([run] { run->pump(); });
+  run->waker_ = waker;
   exchange->on_gone([weak = std::weak_ptr(run)] {
     if (auto r = weak.lock()) r->client_left();
   });
@@ -77,7 +79,7 @@ void ReplyRun::start(const std::shared_ptr<Service>& service, std::shared_ptr<ht
   for (GenerationRequest& request : requests) {
     const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
     auto submitted =
-        service->engine.load()->submit(std::move(request), [waker = run->waker_] { waker->wake(); });
+        service->engine.load()->submit(std::move(request), [waker] { waker->wake(); });
     if (!submitted.ok()) {
       for (Submitted& s : all) s.generation->cancel();
       respond_error(*exchange, from_error(submitted.error()));

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -34,6 +35,23 @@ TEST(ClientUrl, Forms) {
   }
   EXPECT_EQ(parse_url("https://h").error().code, ErrorCode::kUnsupported);
 }
+
+/// An exchange that a handler leaves open, for the test's own thread.
+class Held {
+ public:
+  void put(std::shared_ptr<Exchange> exchange) {
+    std::lock_guard lock(mutex_);
+    exchange_ = std::move(exchange);
+  }
+  std::shared_ptr<Exchange> get() {
+    std::lock_guard lock(mutex_);
+    return exchange_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<Exchange> exchange_;
+};
 
 class ClientTest : public ::testing::Test {
  protected:
@@ -67,9 +85,9 @@ TEST_F(ClientTest, WholeReplies) {
 
 // Pieces are handed over when they come, not when the reply is complete.
 TEST_F(ClientTest, StreamsArriveAsTheyAreWritten) {
-  std::shared_ptr<Exchange> open;
+  Held open;
   start([&](std::shared_ptr<Exchange> e) {
-    open = e;
+    open.put(e);
     e->open_stream({}, "");
     e->write("data: 1\n\n");
   });
@@ -78,8 +96,8 @@ TEST_F(ClientTest, StreamsArriveAsTheyAreWritten) {
   const auto reply = client->exchange({"GET", "/x", {}, ""}, milliseconds(5000), [&](std::string_view piece) {
     got += piece;
     if (got == "data: 1\n\n") {
-      open->write("data: 2\n\n");  // only after the first was seen
-      open->close_stream();
+      open.get()->write("data: 2\n\n");  // only after the first was seen
+      open.get()->close_stream();
     }
     return true;
   });
@@ -90,11 +108,11 @@ TEST_F(ClientTest, StreamsArriveAsTheyAreWritten) {
 }
 
 TEST_F(ClientTest, ASinkCanEndTheExchangeAndNeverSeesErrors) {
-  std::shared_ptr<Exchange> open;
+  Held open;
   start([&](std::shared_ptr<Exchange> e) {
     e->open_stream({}, "");
     e->write("data: 1\n\n");
-    open = e;  // never closed
+    open.put(e);  // never closed
   });
   auto client = std::move(Client::connect(url_, milliseconds(5000))).value();
   EXPECT_TRUE(
@@ -109,17 +127,17 @@ TEST_F(ClientTest, ASinkCanEndTheExchangeAndNeverSeesErrors) {
   EXPECT_EQ(refused->status, 404);
   EXPECT_EQ(pieces, 0);
   EXPECT_NE(refused->body.find("unknown_url"), std::string::npos);
-  open.reset();
+  open.put(nullptr);
 }
 
 TEST_F(ClientTest, SilenceAndRefusalAreErrorsInOneLine) {
-  std::shared_ptr<Exchange> open;
-  start([&](std::shared_ptr<Exchange> e) { open = e; });
+  Held open;
+  start([&](std::shared_ptr<Exchange> e) { open.put(e); });
   const auto silent = fetch(url_, {"GET", "/x", {}, ""}, milliseconds(150));
   ASSERT_FALSE(silent.ok());
   EXPECT_EQ(silent.error().code, ErrorCode::kIo);
   EXPECT_NE(silent.error().message.find("nothing came for 1 s"), std::string::npos) << silent.error().message;
-  open.reset();
+  open.put(nullptr);
   server_->stop();
   const auto refused = fetch(url_, {"GET", "/x", {}, ""}, milliseconds(2000));
   ASSERT_FALSE(refused.ok());

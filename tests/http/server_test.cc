@@ -381,9 +381,8 @@ TEST_F(ServerTest, AClientThatDoesNotReadCongestsOnlyItself) {
   RawClient other(port());
   other.send(get("/ping"));
   EXPECT_EQ(other.read_reply().body, "pong");
-  const int before = drained.load();
   while (e->pending_bytes() > o.stream_buffer / 2 && slow.receive(2000)) slow.buffer().clear();
-  EXPECT_TRUE(eventually([&] { return drained.load() > before; }));
+  EXPECT_TRUE(eventually([&] { return drained.load() > 0; }));
   ASSERT_TRUE(eventually([&] {
     if (!e->congested() && !e->gone()) e->write(block);
     return e->gone();  // without progress for write_timeout the connection ends
