@@ -44,7 +44,6 @@ class AnswerFormats {
 
   /// Up to a second of CPU the first time. 400 `invalid_grammar` with the compiler's reason.
   std::variant<grammar::Compiled, ApiError> compile(const AnswerFormat& format);
-  const grammar::GrammarCache& cache() const { return cache_; }
 
  private:
   explicit AnswerFormats(std::shared_ptr<const grammar::Vocabulary> vocabulary);

@@ -24,12 +24,14 @@ struct ReplyRun::Choice {
          int64_t received_ns, int64_t prompt)
       : generation(std::move(g)),
         text(std::move(t)),
-        tokens_of_text(!options.raw && !options.continues_text, !options.raw),
         meter(metrics, received_ns, prompt),
-        prompt_tokens(prompt) {}
+        prompt_tokens(prompt) {
+    if (generation->reports_logprobs())
+      scores.emplace(!options.raw && !options.continues_text, !options.raw);
+  }
   std::shared_ptr<Generation> generation;
   ReplyStream text;
-  ReplyScores tokens_of_text;
+  std::optional<ReplyScores> scores;  // where log-probabilities were asked for
   ReplyMeter meter;
   const int64_t prompt_tokens;
   size_t read = 0;
@@ -131,20 +133,20 @@ bool ReplyRun::pump_choice(int index) {
   const auto tokens = c.generation->tokens();
   const size_t until = std::min(tokens.size(), c.read + kTokensBetweenWrites);
   if (!tokens.empty()) write_prompt_scores(index);
-  if (plan_.score_only) {
-    if (!tokens.empty()) {
-      c.generation->cancel();
-      end_choice(index, ReplyEnd::kLength, std::nullopt);
-      return false;
-    }
+  if (plan_.score_only && !tokens.empty()) {
+    c.generation->cancel();
+    end_choice(index, ReplyEnd::kLength, std::nullopt);
+    return false;
   }
   std::vector<Shown> shown;
-  for (; c.read < until && !c.text.stopped() && !plan_.score_only; ++c.read) {
+  std::vector<ReplyPiece> pieces;
+  for (; c.read < until && !c.text.stopped(); ++c.read) {
     const int32_t token = tokens[c.read];
     const bool in_think = c.text.in_think();
-    std::vector<ReplyPiece> pieces;
+    pieces.clear();
     c.text.push(token, pieces);
-    if (!c.text.ended()) c.tokens_of_text.push(c.read, service_->text.tokenizer->token_bytes(token), in_think);
+    if (c.scores && !c.text.ended())
+      c.scores->push(c.read, service_->text.tokenizer->token_bytes(token), in_think);
     show(c, pieces, &shown);
   }
   c.meter.advance(c.read, c.generation->times());
@@ -183,7 +185,7 @@ bool ReplyRun::pump_choice(int index) {
 void ReplyRun::show(Choice& c, std::vector<ReplyPiece>& pieces, std::vector<Shown>* out) {
   for (ReplyPiece& piece : pieces) {
     std::vector<size_t> tokens;
-    c.tokens_of_text.show(piece, &tokens);
+    if (c.scores) c.scores->show(piece, &tokens);
     if (piece.kind != ReplyPiece::Kind::kCall && !out->empty() && out->back().piece.kind == piece.kind) {
       out->back().piece.text += piece.text;
       out->back().tokens.insert(out->back().tokens.end(), tokens.begin(), tokens.end());
@@ -194,11 +196,12 @@ void ReplyRun::show(Choice& c, std::vector<ReplyPiece>& pieces, std::vector<Show
 }
 
 void ReplyRun::write_scores(int index, const std::vector<size_t>& tokens) {
+  if (tokens.empty()) return;
   const Generation& generation = *choices_[static_cast<size_t>(index)]->generation;
   std::vector<TokenReport> reports;
   for (const size_t i : tokens)
-    if (const TokenReport report = generation.logprobs(i); !report.empty()) reports.push_back(report);
-  if (!reports.empty()) writer_->scores(index, reports);
+    reports.push_back(generation.logprobs(i));
+  writer_->scores(index, reports);
 }
 
 void ReplyRun::write_prompt_scores(int index) {

@@ -61,6 +61,7 @@ class Generation {
             first_token.load(std::memory_order_relaxed), ended.load(std::memory_order_relaxed)};
   }
   int32_t cached_tokens() const { return cached_.load(std::memory_order_relaxed); }
+  bool reports_logprobs() const { return logprobs_ != nullptr; }
   /// The think block was closed by a budget or the loop guard.
   bool think_cut() const { return think_cut_.load(std::memory_order_relaxed); }
   /// Log-probabilities at token i < tokens().size(): its own first, then the best ones in the order, id −1
