@@ -78,7 +78,7 @@ TEST(Transcripts, AreEnoughAndOfEveryKind) {
     stops += e.stop.has_value();
     lengths += e.finish_reason == "length";
     texts_behind_calls += !e.call_at.empty() && e.call_at[0] < e.content.size();
-    wide += std::any_of(t.reply.begin(), t.reply.end(), [](char c) { return c < 0; });
+    wide += std::any_of(t.reply.begin(), t.reply.end(), [](unsigned char c) { return c >= 0x80; });
   }
   EXPECT_GT(calls, 300);
   EXPECT_GT(in_think, 300);
