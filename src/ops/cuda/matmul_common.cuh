@@ -1,0 +1,108 @@
+// What the product kernels share: which matrix, channels and rows a block owns, how inputs are read, how EXL3
+// outputs are finished.
+#pragma once
+
+#include "ops/cuda/common.cuh"
+#include "ops/cuda/weights.cuh"
+
+namespace firesteel::cuda {
+
+__device__ __forceinline__ int group_count(int k) { return (k + kGroupK - 1) / kGroupK; }
+
+/// 8 columns of a row of x for the B operand. Rows are 16-byte aligned and padded to whole groups with zeros.
+__device__ __forceinline__ uint4 load_x(const Bits16* row, int column) {
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(row + column));
+  return v;
+}
+
+__device__ __forceinline__ void store_y(const MatmulParams& p, int64_t at, float v) {
+  if (p.out_f32) {
+    static_cast<float*>(p.y)[at] = v;
+  } else {
+    static_cast<Bits16*>(p.y)[at] = to_bf16(v);
+  }
+}
+
+/// The block's matrix, channels and rows.
+struct BlockWork {
+  const MatrixRef* matrix;
+  int first_channel;    // multiple of 16·tiles
+  int first_row, rows;  // rows of y
+  int part;
+  bool valid;
+};
+
+template <int kRows>
+__device__ __forceinline__ BlockWork block_work(const MatmulParams& p, int channels) {
+  const int column_block = (p.rows_inner ? blockIdx.y : blockIdx.x) + p.block_offset;
+  const int row_block = p.rows_inner ? blockIdx.x : blockIdx.y;
+  int part = 0;
+  while (part + 1 < p.joined && column_block >= p.parts[part + 1].block_begin) ++part;
+  BlockWork w;
+  w.part = part;
+  w.valid = true;
+  w.first_channel = (column_block - p.parts[part].block_begin) * channels;
+  if (p.items != nullptr) {
+    if (row_block >= *p.item_count) return BlockWork{nullptr, 0, 0, 0, 0, false};
+    const ExpertItem item = p.items[row_block];
+    w.matrix = p.table + item.expert * p.table_stride + part;
+    w.first_row = item.first;
+    w.rows = item.count;
+    w.valid = w.matrix->kind == p.kind;
+  } else {
+    w.matrix = &p.parts[part];
+    w.first_row = row_block * kRows;
+    w.rows = min(kRows, p.rows - w.first_row);
+  }
+  return w;
+}
+
+/// The row of x that feeds row `r` of y. Rows beyond the last repeat it: their columns of the product are not
+/// stored.
+__device__ __forceinline__ const Bits16* x_row(const MatmulParams& p, const BlockWork& w, int r) {
+  int row = w.first_row + min(r, w.rows - 1);
+  if (p.pair_row != nullptr) row = p.pair_row[row];
+  return p.x + (static_cast<int64_t>(w.part) * p.x_part_stride + row) * p.ldx;
+}
+
+/// Applies the output Hadamard and svh to 128 channels of `rows` rows in shared memory (row pitch kPitch
+/// floats) and stores them; one warp a row.
+template <int kPitch>
+__device__ __forceinline__ void finish_exl3(const MatmulParams& p, const BlockWork& w, const float* tile,
+                                            int slice, int warps) {
+  const int lane = threadIdx.x & 31;
+  const MatrixRef& m = *w.matrix;
+  for (int r = threadIdx.x >> 5; r < w.rows; r += warps) {
+    float v[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) v[i] = tile[r * kPitch + 4 * lane + i];
+    hadamard128(v);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int c = w.first_channel + 4 * lane + i;
+      if (c < m.n) {
+        store_y(
+            p,
+            slice * p.slice_stride + (w.first_row + r) * p.ldy + p.parts[w.part].column - p.column_shift + c,
+            v[i] * from_f16(m.svh[c]));
+      }
+    }
+  }
+}
+
+/// Half kHalfGroup of a group: 32 columns, two k-steps, whose x values lie in one 16-byte piece a row.
+template <int kHalfGroup, typename Weights, int NT>
+__device__ __forceinline__ void multiply_half(const Weights& a, const uint4 (&b)[NT], float (&acc)[NT][4]) {
+  uint32_t f[4];
+  a.template fragment<2 * kHalfGroup>(f);
+#pragma unroll
+  for (int t = 0; t < NT; ++t) mma<Weights::kHalf>(acc[t], f, b[t].x, b[t].y);
+  a.template fragment<2 * kHalfGroup + 1>(f);
+#pragma unroll
+  for (int t = 0; t < NT; ++t) mma<Weights::kHalf>(acc[t], f, b[t].z, b[t].w);
+}
+
+}  // namespace firesteel::cuda
