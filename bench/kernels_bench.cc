@@ -414,12 +414,6 @@ void bench_kda(Bench& b) {
   Act* g = b.act(most * kWide);
   Act* beta = b.act(most * kHeads);
   Act* out = b.act(most * kWide);
-  Act* low = b.act(most * 128);
-  std::vector<Matrix> f_b, g_b;
-  for (int i = 0; i < kLayers; ++i) {
-    f_b.push_back(b.matrix(MatrixFormat::kBf16, kHeads * 128, 128));
-    g_b.push_back(b.matrix(MatrixFormat::kBf16, kHeads * 128, 128));
-  }
   for (const int32_t rows : b.rows()) {
     const int32_t segments = rows <= 8 ? rows : 1;
     b.bind(rows, 0, segments);
@@ -429,16 +423,6 @@ void bench_kda(Bench& b) {
         [&](int i) {
           b.ops().kda(Stage::kMain, w, qkv, f, beta, g,
                       SlotPlane{state + static_cast<size_t>(i) * slot * 8, slot}, out);
-        },
-        std::to_string(segments) + " sequences");
-    b.time(
-        "kda with the gates' products", rows, rows > 64 ? 4 : kLayers,
-        2.0 * static_cast<double>(slot) * segments + rows * 2.0 * 4 * kWide + 2 * matrix_size(f_b[0]),
-        rows * 32.0 * 128 * 128 * 8,
-        [&](int i) {
-          b.ops().kda_gated(Stage::kMain, w, f_b[static_cast<size_t>(i)], g_b[static_cast<size_t>(i)], qkv,
-                            low, beta, low, SlotPlane{state + static_cast<size_t>(i) * slot * 8, slot}, f, g,
-                            out);
         },
         std::to_string(segments) + " sequences");
   }

@@ -22,8 +22,9 @@ void TextModel::kda(const KdaLayer& layer) {
                             {{&layer.g_a, 1}, b_.x, b_.g_low},
                             {{&layer.beta, 1}, b_.x, b_.beta}};
   ops_.linears(kMain, of_x);
-  ops_.kda_gated(kMain, layer.w, layer.f_b, layer.g_b, b_.qkv, b_.f_low, b_.beta, b_.g_low, layer.state, b_.f,
-                 b_.g, b_.kda_out);
+  const LinearJob of_low[] = {{{&layer.f_b, 1}, b_.f_low, b_.f}, {{&layer.g_b, 1}, b_.g_low, b_.g}};
+  ops_.linears(kMain, of_low);
+  ops_.kda(kMain, layer.w, b_.qkv, b_.f, b_.beta, b_.g, layer.state, b_.kda_out);
   ops_.linear_sliced(kMain, layer.out, b_.kda_out, b_.part);
 }
 

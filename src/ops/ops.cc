@@ -13,12 +13,4 @@ void Ops::linears(Stage stage, std::span<const LinearJob> jobs) {
   for (const LinearJob& job : jobs) linear(stage, job.ws, job.x, job.y);
 }
 
-void Ops::kda_gated(Stage stage, const KdaWeights& w, const Matrix& f_b, const Matrix& g_b, const Act* qkv,
-                    const Act* f_low, const Act* b, const Act* g_low, SlotPlane state, Act* f, Act* g,
-                    Act* out) {
-  const LinearJob gates[] = {{{&f_b, 1}, f_low, f}, {{&g_b, 1}, g_low, g}};
-  linears(stage, gates);
-  kda(stage, w, qkv, f, b, g, state, out);
-}
-
 }  // namespace firesteel

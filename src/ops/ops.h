@@ -252,10 +252,6 @@ class Ops {
   virtual void kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, const Act* b, const Act* g,
                    SlotPlane state, Act* out) = 0;
 
-  /// kda with f = f_b·f_low and g = g_b·g_low (rows of dim; f_b, g_b [heads·dim, dim]); f and g are room for them.
-  virtual void kda_gated(Stage, const KdaWeights& w, const Matrix& f_b, const Matrix& g_b, const Act* qkv,
-                         const Act* f_low, const Act* b, const Act* g_low, SlotPlane state, Act* f, Act* g, Act* out);
-
   /// Stores c[T, latent] of each row at its position.
   virtual void latent_append(Stage, const Act* c, int32_t latent, Plane plane) = 0;
   /// LayerNorm of the raw index keys ki[T, dim], gate ga[T, dim]; keeps the incomplete pool in the tail slot and writes

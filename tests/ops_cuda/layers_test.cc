@@ -263,60 +263,6 @@ TEST_P(Kda, MatchesTheDefinitionAndDoesNotDependOnCuts) {
 }
 INSTANTIATE_TEST_SUITE_P(Dims, Kda, testing::Values(128, 64, 40));
 
-/// With the gates' products inside: the bits of the ops apart, for windows and prompts of several sequences.
-TEST(KdaBatch, GatedIsItsProductsAndKda) {
-  REQUIRE_CUDA();
-  Random random;
-  const int32_t dim = 128, heads = 3, all = heads * dim;
-  RawMatrix f_b = RawMatrix::make(random, MatrixFormat::kBf16, all, dim),
-            g_b = RawMatrix::make(random, MatrixFormat::kBf16, all, dim);
-  Side& side = *cuda_side();
-  for (const std::vector<int32_t>& lengths : {std::vector<int32_t>{1}, {8}, {3, 1, 5, 8}, {2, 40}}) {
-    side.reset();
-    int32_t rows = 0;
-    TestBatch batch;
-    for (size_t i = 0; i < lengths.size(); ++i) {
-      batch.add(lengths[i], 0, static_cast<int32_t>(i));
-      rows += lengths[i];
-    }
-    const auto n = static_cast<size_t>(rows), wide = n * all;
-    KdaWeights w;
-    w.heads = heads;
-    w.dim = dim;
-    w.conv = side.f32(random.normals(3 * all * 4, 0.5));
-    w.a_log = side.f32(random.normals(heads, 0.5));
-    w.dt_bias = side.f32(random.normals(all, 1.0));
-    w.o_norm = side.f32(random.normals(dim, 1.0));
-    const Matrix fm = side.load(f_b), gm = side.load(g_b);
-    const Act* qkv = side.act(bf16_normals(random, 3 * wide, 1.0));
-    const Act* f_low = side.act(bf16_normals(random, n * dim, 1.0));
-    const Act* g_low = side.act(bf16_normals(random, n * dim, 1.0));
-    const Act* b = side.act(bf16_normals(random, n * heads, 1.0));
-    const size_t slot = side.ops().kda_slot_bytes(w);
-    Floats out[2], state[2];
-    for (const bool together : {false, true}) {
-      SlotPlane plane{side.take(4 * slot), slot};
-      side.ops().zero(plane.base, 4 * slot);
-      side.ops().bind(batch.view());
-      Act* f = side.poisoned_act(wide);
-      Act* g = side.poisoned_act(wide);
-      Act* y = side.poisoned_act(wide);
-      if (together) {
-        side.ops().kda_gated(Stage::kMain, w, fm, gm, qkv, f_low, b, g_low, plane, f, g, y);
-      } else {
-        side.ops().linear(Stage::kMain, {&fm, 1}, f_low, f);
-        side.ops().linear(Stage::kMain, {&gm, 1}, g_low, g);
-        side.ops().kda(Stage::kMain, w, qkv, f, b, g, plane, y);
-      }
-      side.finish();
-      out[together] = side.read_act(y, wide);
-      state[together] = side.read(reinterpret_cast<const float*>(plane.base), slot * lengths.size() / 4);
-    }
-    expect_same_bits(out[1], out[0], "gated kda");
-    expect_same_bits(state[1], state[0], "its state");
-  }
-}
-
 /// Several sequences in one batch are what each is alone.
 TEST(KdaBatch, SegmentsDoNotMix) {
   REQUIRE_CUDA();

@@ -6,21 +6,24 @@
 namespace firesteel::cuda {
 
 namespace {
-constexpr int32_t kMostUnitSums = 64;  // of the product that hyper_finish_any takes
-}  // namespace
 
-bool CudaOps::one_launch(const HyperSite& w) const {
+constexpr int32_t kMixColumns = 64;    // of a stream, in a block of hyper_mix
+constexpr unsigned kFewTiles = 32;     // up to here a block takes one tile of eight rows
+constexpr unsigned kTilesOfBlock = 8;  // of a prompt: the site's matrix is read once for them
+constexpr int32_t kMostUnitSums = 64;  // of the path for any shape
+
+bool mixes(const HyperSite& w) {
   const int32_t hidden = w.fn.spec.k / kStreams;
-  // Eight blocks of at most eight warps with 64 columns each.
-  return w.fn.spec.format == MatrixFormat::kBf16 && w.fn.spec.n == 24 && hidden % (64 * kHyperCluster) == 0 &&
-         hidden <= 64 * 8 * kHyperCluster && device_->info().arch >= 90;
+  return w.fn.spec.format == MatrixFormat::kBf16 && hidden % kMixColumns == 0 && hidden <= 8192;
 }
+
+}  // namespace
 
 void CudaOps::hyper_pre(Stage, const HyperSite& w, const Act* streams, Act* x, float* post, float* comb) {
   if (rows_ == 0) return;
   if (w.fn.spec.n != 24) return unsupported("hyper-connections of other than 4 streams");
   // Without a sublayer's output the streams are only read.
-  if (one_launch(w)) return hyper_site(w, nullptr, const_cast<Act*>(streams), x, post, comb);
+  if (mixes(w)) return hyper_mix(w, nullptr, const_cast<Act*>(streams), x, post, comb);
   const int32_t k = w.fn.spec.k, hidden = k / kStreams;
   if (k > kMostUnitSums / 2 * kUnit) return unsupported("such a hidden size");
   // K = 4H goes to several thread blocks: cut like slices, at most four.
@@ -42,17 +45,8 @@ void CudaOps::hyper_pre(Stage, const HyperSite& w, const Act* streams, Act* x, f
   float* z = take<float>(sums);
   p.y = z;
   products({&w.fn, 1}, p);
-  HyperFinishParams f{};
+  HyperFinishParams f = hyper_finish_params(w, streams, x, post, comb);
   f.z = z;
-  f.streams = bits(streams);
-  f.base = w.base;
-  f.scale = w.scale;
-  f.norm = w.norm;
-  f.x = bits(x);
-  f.out = HyperOut{post, comb, w.sinkhorn_iters, w.hc_eps};
-  f.rows = rows_;
-  f.hidden = hidden;
-  f.rms_eps = w.rms_eps;
   f.unit_stride = stride;
   f.slices = p.slices;
   f.unit_span = p.unit_span;
@@ -69,27 +63,44 @@ void CudaOps::hyper_post(Stage, const float* y, const float* post, const float* 
 void CudaOps::hyper_next(Stage stage, const HyperSite& w, const float* y, Act* streams, Act* x, float* post,
                          float* comb) {
   if (rows_ == 0) return;
-  if (!one_launch(w)) return Ops::hyper_next(stage, w, y, streams, x, post, comb);
-  hyper_site(w, y, streams, x, post, comb);
+  if (w.fn.spec.n != 24 || !mixes(w)) return Ops::hyper_next(stage, w, y, streams, x, post, comb);
+  hyper_mix(w, y, streams, x, post, comb);
 }
 
-void CudaOps::hyper_site(const HyperSite& w, const float* y, Act* streams, Act* x, float* post, float* comb) {
-  HyperSiteParams p{};
-  p.y = y;
-  p.streams = bits(streams);
-  p.fn = static_cast<const uint8_t*>(w.fn.data);
-  p.base = w.base;
-  p.scale = w.scale;
-  p.norm = w.norm;
-  p.x = bits(x);
-  p.out = HyperOut{post, comb, w.sinkhorn_iters, w.hc_eps};
-  p.rows = rows_;
-  p.hidden = w.fn.spec.k / kStreams;
-  p.rms_eps = w.rms_eps;
-  // A block keeps its part of the matrix for all the rows it takes.
-  const unsigned clusters =
-      std::max(1u, static_cast<unsigned>(device_->info().multiprocessors) / kHyperCluster);
-  run(kernels_.hyper_site, {{kHyperCluster, std::min(clusters, blocks_of(rows_, 8))}, kHyperThreads}, p);
+HyperFinishParams CudaOps::hyper_finish_params(const HyperSite& w, const Act* streams, Act* x, float* post,
+                                               float* comb) const {
+  HyperFinishParams f{};
+  f.streams = bits(streams);
+  f.base = w.base;
+  f.scale = w.scale;
+  f.norm = w.norm;
+  f.x = bits(x);
+  f.out = HyperOut{post, comb, w.sinkhorn_iters, w.hc_eps};
+  f.rows = rows_;
+  f.hidden = w.fn.spec.k / kStreams;
+  f.rms_eps = w.rms_eps;
+  return f;
+}
+
+void CudaOps::hyper_mix(const HyperSite& w, const float* y, Act* streams, Act* x, float* post, float* comb) {
+  const int32_t hidden = w.fn.spec.k / kStreams;
+  const unsigned units = blocks_of(hidden, kMixColumns), tiles = blocks_of(rows_, 8);
+  const size_t sums = size_t{units} * static_cast<size_t>(rows_) * kHyperSumPitch;
+  if (!begin_scratch(padded(sums * sizeof(float)))) return;
+  HyperMixParams m{};
+  m.y = y;
+  m.post = post;
+  m.comb = comb;
+  m.streams = bits(streams);
+  m.fn = static_cast<const uint8_t*>(w.fn.data);
+  m.sums = take<float>(sums);
+  m.rows = rows_;
+  m.hidden = hidden;
+  run(kernels_.hyper_mix, {{units, tiles <= kFewTiles ? tiles : blocks_of(tiles, kTilesOfBlock)}, 128}, m);
+  HyperFinishParams f = hyper_finish_params(w, streams, x, post, comb);
+  f.z = m.sums;
+  run(hidden <= 4096 ? kernels_.hyper_finish_4k : kernels_.hyper_finish_8k,
+      {{static_cast<unsigned>(rows_)}, 544}, f);
 }
 
 }  // namespace firesteel::cuda

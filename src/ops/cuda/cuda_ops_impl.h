@@ -64,9 +64,6 @@ class CudaOps final : public Ops {
   void rms_norm(Stage, const float* w, float eps, int32_t n, const Act* x, int32_t ldx, Act* y) override;
   void kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, const Act* b, const Act* g,
            SlotPlane state, Act* out) override;
-  void kda_gated(Stage, const KdaWeights& w, const Matrix& f_b, const Matrix& g_b, const Act* qkv,
-                 const Act* f_low, const Act* b, const Act* g_low, SlotPlane state, Act* f, Act* g,
-                 Act* out) override;
   void latent_append(Stage, const Act* c, int32_t latent, Plane plane) override;
   void pool_append(Stage, const IndexerWeights& w, const Act* ki, const Act* ga, Plane pools,
                    SlotPlane tail) override;
@@ -160,14 +157,10 @@ class CudaOps final : public Ops {
   void products(std::span<const Matrix> ws, Product& p);
   void product_f32(const Matrix& w, const Product& p, int32_t column);
   static void set_slices(Product& p, const MatrixSpec& spec, int64_t stride);
-  /// Whether hyper_site has this shape, format and GPU.
-  bool one_launch(const HyperSite& w) const;
-  /// Streams and next site; y = nullptr: the streams stay.
-  void hyper_site(const HyperSite& w, const float* y, Act* streams, Act* x, float* post, float* comb);
-  /// Whether kda_few has this shape and batch.
-  bool few_rows(const KdaWeights& w) const;
-  static KdaParams kda_params(const KdaWeights& w, const BatchView& batch, const Act* qkv, const Act* b,
-                              SlotPlane state, Act* out);
+  /// Streams and next site in two launches; y = nullptr: the streams stay. Shapes that mixes() names.
+  void hyper_mix(const HyperSite& w, const float* y, Act* streams, Act* x, float* post, float* comb);
+  HyperFinishParams hyper_finish_params(const HyperSite& w, const Act* streams, Act* x, float* post,
+                                        float* comb) const;
   /// Sums slices to `part`.
   void combine_slices(const float* slices, int64_t stride, int32_t count, int32_t rows, int32_t n,
                       float* part);

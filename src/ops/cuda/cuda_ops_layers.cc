@@ -10,6 +10,7 @@ namespace firesteel::cuda {
 
 namespace {
 
+constexpr int32_t kKdaFewRows = 8;                  // of a sequence: kda in one launch
 constexpr size_t kScoreBytes = size_t{64} << 20;    // pool scores of the rows chosen together
 constexpr size_t kPartialBytes = size_t{64} << 20;  // attention partials of the rows attended together
 
@@ -109,16 +110,24 @@ void CudaOps::router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, 
       r);
 }
 
-bool CudaOps::few_rows(const KdaWeights& w) const {
-  return w.dim == 128 && w.taps == 4 && max_segment_rows_ <= kKdaFewRows;
-}
-
-KdaParams CudaOps::kda_params(const KdaWeights& w, const BatchView& batch, const Act* qkv, const Act* b,
-                              SlotPlane state, Act* out) {
+void CudaOps::kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, const Act* b, const Act* g,
+                  SlotPlane state, Act* out) {
+  if (rows_ == 0) return;
+  if (w.dim > 128 || w.dim < 1) return unsupported("KDA heads wider than 128");
+  // One launch while a block a sequence and head is enough.
+  const bool few = w.dim == 128 && w.taps == 4 && max_segment_rows_ <= kKdaFewRows;
+  const size_t wide =
+      few ? 0 : static_cast<size_t>(rows_) * static_cast<size_t>(w.heads) * static_cast<size_t>(w.dim);
+  if (!begin_scratch(5 * padded(wide * sizeof(float)) +
+                     padded(static_cast<size_t>(rows_) * static_cast<size_t>(w.heads) * sizeof(float)))) {
+    return;
+  }
   KdaParams p{};
-  p.batch = batch;
+  p.batch = view_;
   p.qkv = bits(qkv);
+  p.f = bits(f);
   p.b = bits(b);
+  p.g = bits(g);
   p.out = bits(out);
   p.conv = w.conv;
   p.a_log = w.a_log;
@@ -131,24 +140,9 @@ KdaParams CudaOps::kda_params(const KdaWeights& w, const BatchView& batch, const
   p.taps = w.taps;
   p.lower_bound = w.lower_bound;
   p.rms_eps = w.rms_eps;
-  return p;
-}
-
-void CudaOps::kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, const Act* b, const Act* g,
-                  SlotPlane state, Act* out) {
-  if (rows_ == 0) return;
-  if (w.dim > 128 || w.dim < 1) return unsupported("KDA heads wider than 128");
-  KdaParams p = kda_params(w, view_, qkv, b, state, out);
-  p.f = bits(f);
-  p.g = bits(g);
   const auto rows = static_cast<unsigned>(rows_), heads = static_cast<unsigned>(w.heads),
              segments = static_cast<unsigned>(segments_);
-  if (few_rows(w)) return run(kernels_.kda_few, {{heads, segments}, 512}, p);
-  const size_t wide = static_cast<size_t>(rows_) * static_cast<size_t>(w.heads) * static_cast<size_t>(w.dim);
-  if (!begin_scratch(5 * padded(wide * sizeof(float)) +
-                     padded(static_cast<size_t>(rows_) * static_cast<size_t>(w.heads) * sizeof(float)))) {
-    return;
-  }
+  if (few) return run(kernels_.kda_few, {{heads, segments}, 512}, p);
   p.q = take<float>(wide);
   p.k = take<float>(wide);
   p.v = take<float>(wide);
@@ -158,22 +152,6 @@ void CudaOps::kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, cons
   run(kernels_.kda_prepare, {{rows, heads}, 128}, p);
   run(kernels_.kda_recur, {{heads * blocks_of(w.dim, 32), segments}, 256}, p);
   run(kernels_.kda_out, {{rows, heads}, 128}, p);
-}
-
-void CudaOps::kda_gated(Stage stage, const KdaWeights& w, const Matrix& f_b, const Matrix& g_b,
-                        const Act* qkv, const Act* f_low, const Act* b, const Act* g_low, SlotPlane state,
-                        Act* f, Act* g, Act* out) {
-  if (rows_ == 0) return;
-  if (!few_rows(w) || f_b.spec.format != MatrixFormat::kBf16 || g_b.spec.format != MatrixFormat::kBf16) {
-    return Ops::kda_gated(stage, w, f_b, g_b, qkv, f_low, b, g_low, state, f, g, out);
-  }
-  KdaParams p = kda_params(w, view_, qkv, b, state, out);
-  p.f_b = static_cast<const uint8_t*>(f_b.data);
-  p.g_b = static_cast<const uint8_t*>(g_b.data);
-  p.f_low = bits(f_low);
-  p.g_low = bits(g_low);
-  run(kernels_.kda_few,
-      {{static_cast<unsigned>(w.heads), static_cast<unsigned>(segments_)}, 512, kKdaGateBytes}, p);
 }
 
 void CudaOps::latent_append(Stage, const Act* c, int32_t latent, Plane plane) {

@@ -1,8 +1,9 @@
 // Hyper-connections: the streams after a sublayer, the next site's mixing weights and input.
 //
-// hyper_site does both in one launch; what its blocks must tell each other goes through the shared memory of
-// a cluster. The bits depend on the hidden size alone. Other shapes, formats and GPUs without clusters:
-// hyper_post, a product and hyper_finish_any.
+// hyper_mix: a block owns 64 columns of all four streams (a unit), updates them where a sublayer has ended,
+// and multiplies them with the site's matrix; a warp takes a stream. hyper_finish: one block a row adds the
+// units' sums in a fixed order, mixes and norms, while a warp of its own does the Sinkhorn steps. The bits
+// depend on the hidden size alone. Other shapes and formats: a product and hyper_finish_any.
 #include "ops/cuda/common.cuh"
 #include "ops/cuda/layer_params.h"
 #include "ops/cuda/weights.cuh"
@@ -12,6 +13,7 @@ namespace firesteel::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kMixers = 512, kMixWarps = kMixers / 32;
 
 /// s := 1/s, with one reciprocal: the four are far from the ends of fp32's range.
 __device__ __forceinline__ void invert(float (&s)[4]) {
@@ -66,15 +68,6 @@ __device__ __forceinline__ void store_post_and_comb(const HyperOut& p, int row, 
   scale_columns(p.hc_eps);
 #pragma unroll 1
   for (int i = 1; i < p.iters; ++i) {
-    // The steps converge: where the rows' sums are all one (less eps) to rounding, so are those that would
-    // follow.
-    float off = 0.0f;
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      const float sum = (m[r][0] + m[r][1]) + (m[r][2] + m[r][3]);
-      off = fmaxf(off, fabsf(sum - (1.0f - p.hc_eps)));
-    }
-    if (off < 0x1p-22f) break;
     scale_rows(p.hc_eps);
     scale_columns(p.hc_eps);
   }
@@ -85,241 +78,216 @@ __device__ __forceinline__ void store_post_and_comb(const HyperOut& p, int row, 
       if (lane == 4 * i + j) p.comb[row * 16 + lane] = m[i][j];
 }
 
-// Cluster barriers and stores to another block's shared memory.
-__device__ __forceinline__ void cluster_arrive() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void cluster_wait() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void store_to_rank(float* shared, int rank, float v) {
-#if __CUDA_ARCH__ >= 900
-  const uint32_t mine = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  uint32_t theirs;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(theirs) : "r"(mine), "r"(rank));
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(theirs), "f"(v) : "memory");
-#endif
-}
-
-__device__ __forceinline__ float sum_of_eight(const float* v, int stride) {
-  return ((v[0] + v[stride]) + (v[2 * stride] + v[3 * stride])) +
-         ((v[4 * stride] + v[5 * stride]) + (v[6 * stride] + v[7 * stride]));
-}
-
-/// 16 columns of a stream as a lane holds them: columns 8·(lane % 4) and 32 further of its warp's 64.
-struct Pieces {
-  uint4 v[2];
-};
-__device__ __forceinline__ uint32_t word(const Pieces& p, int i) {
-  const uint4& v = p.v[i / 4];
-  return i % 4 == 0 ? v.x : i % 4 == 1 ? v.y : i % 4 == 2 ? v.z : v.w;
+/// Sum of kCount values by halves.
+template <int kCount>
+__device__ __forceinline__ float tree_sum(const float* v, int stride) {
+  if constexpr (kCount == 1) {
+    return v[0];
+  } else {
+    return tree_sum<kCount / 2>(v, stride) + tree_sum<kCount / 2>(v + kCount / 2 * stride, stride);
+  }
 }
 
 }  // namespace
 
-#if __CUDA_ARCH__ >= 900 || !defined(__CUDA_ARCH__)
-#define FS_CLUSTER __cluster_dims__(kHyperCluster, 1, 1)
-#else
-#define FS_CLUSTER  // never launched there
-#endif
-
-/// grid: (8, clusters). A cluster takes eight rows at a time, a block an eighth of the columns of all
-/// streams, a warp 64 of them; the ninth warp does the Sinkhorn steps of the row whose number is the block's.
-extern "C" __global__ void FS_CLUSTER __launch_bounds__(kHyperThreads, 1)
-    hyper_site(const __grid_constant__ HyperSiteParams p) {
-  constexpr int kRanks = kHyperCluster, kPitch = 36;
-  __shared__ float part[8][8][33];           // [warp][row][channel], of this block
-  __shared__ float sums[kRanks][8][kPitch];  // [rank][row][channel]: 24 products, the squares
-  __shared__ __align__(
-      16) float mixed_of[8][kRanks * 8 + 4];  // [row][rank, warp]: squares of the mixed input
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rank = blockIdx.x, h = p.hidden;
-  const int units = h / (64 * kRanks);  // of a block: at most its eight warps
-  const int column = (rank * units + warp) * 64 + 8 * (lane & 3);
-  const bool active = warp < units;
-  Bf16Weights w[4][2];  // 24 channels and 8 of padding
-  if (active) {
+/// grid: (hidden / 64, row tiles of 8 or fewer: a block then takes several).
+extern "C" __global__ void __launch_bounds__(128) hyper_mix(const __grid_constant__ HyperMixParams p) {
+  __shared__ float part[4][8][33];
+  const int lane = threadIdx.x & 31, stream = threadIdx.x >> 5, unit = blockIdx.x, h = p.hidden;
+  Bf16Weights w[2];  // 24 channels and 8 of padding
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
-#pragma unroll
-      for (int t = 0; t < 2; ++t) {
-        w[j][t].load(p.fn + (static_cast<int64_t>(t) * (h / 16) + j * (h / 64) + column / 64) *
-                                Bf16Weights::kGroupBytes);
-      }
+  for (int t = 0; t < 2; ++t) {
+    w[t].load(p.fn +
+              static_cast<int64_t>(t * (h / 16) + stream * (h / 64) + unit) * Bf16Weights::kGroupBytes);
   }
-  const float scale = lane < 24 ? p.scale[lane < 4 ? 0 : lane < 8 ? 1 : 2] : 0.0f;
-  const float base = lane < 24 ? p.base[lane] : 0.0f;
-  const float pre_scale = p.scale[0], pre_base = p.base[lane & 3];
-  if (active && lane < 2)
-    prefetch_l2(reinterpret_cast<const uint8_t*>(p.norm + column / 64 * 64 + 32 * lane));
-  for (int i = threadIdx.x; i < 8 * (kRanks * 8 + 4); i += kHyperThreads) (&mixed_of[0][0])[i] = 0.0f;
-  __syncthreads();
-  cluster_arrive();
   begin_kernel();
   const int tiles = (p.rows + 7) / 8;
-  bool started = false;
 #pragma unroll 1
   for (int tile = blockIdx.y; tile < tiles; tile += gridDim.y) {
     const int row = 8 * tile + (lane >> 2), read = min(row, p.rows - 1);
-    Pieces x[4];
-    if (active) {
-      Bits16* from = p.streams + static_cast<int64_t>(read) * 4 * h + column;
+    Bits16* x = p.streams + static_cast<int64_t>(read) * 4 * h + 64 * unit + 8 * (lane & 3);
+    uint4 mine[2];  // the lane's two pieces of its warp's stream: the B operand as it is
+    if (p.y == nullptr) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) x[j].v[i] = *reinterpret_cast<const uint4*>(from + j * h + 32 * i);
-      if (p.y != nullptr) {
-        const float* y = p.y + static_cast<int64_t>(read) * h + column;
-        float4 of[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) of[i] = *reinterpret_cast<const float4*>(y + i / 2 * 32 + i % 2 * 4);
-        const float4 post = *reinterpret_cast<const float4*>(p.out.post + read * 4);
-        float4 comb[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-          comb[j] = *reinterpret_cast<const float4*>(p.out.comb + read * 16 + 4 * j);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          const float y0 = i % 2 ? of[i / 2].z : of[i / 2].x, y1 = i % 2 ? of[i / 2].w : of[i / 2].y;
-          uint32_t out[4];
-#pragma unroll
-          for (int k = 0; k < 4; ++k) {
-            const auto pick = [&](const float4& v) {
-              return k == 0 ? v.x : k == 1 ? v.y : k == 2 ? v.z : v.w;
-            };
-            float a = pick(post) * y0, b = pick(post) * y1;
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-              a = fmaf(pick(comb[j]), bf16_low(word(x[j], i)), a);
-              b = fmaf(pick(comb[j]), bf16_high(word(x[j], i)), b);
-            }
-            out[k] = pack_bf16(a, b);
-          }
-#pragma unroll
-          for (int k = 0; k < 4; ++k) {
-            uint4& v = x[k].v[i / 4];
-            (i % 4 == 0 ? v.x : i % 4 == 1 ? v.y : i % 4 == 2 ? v.z : v.w) = out[k];
-          }
-        }
-        if (row < p.rows) {
-#pragma unroll
-          for (int j = 0; j < 4; ++j)
-#pragma unroll
-            for (int i = 0; i < 2; ++i) *reinterpret_cast<uint4*>(from + j * h + 32 * i) = x[j].v[i];
-        }
-      }
-      // A chain of four products a stream; the streams are added by halves.
-      float acc[4][2][4] = {}, squares = 0.0f;
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-#pragma unroll
-        for (int t = 0; t < 2; ++t) {
-          uint32_t f[4];
-          w[j][t].fragment<0>(f);
-          mma<false>(acc[j][t], f, x[j].v[0].x, x[j].v[0].y);
-          w[j][t].fragment<1>(f);
-          mma<false>(acc[j][t], f, x[j].v[0].z, x[j].v[0].w);
-          w[j][t].fragment<2>(f);
-          mma<false>(acc[j][t], f, x[j].v[1].x, x[j].v[1].y);
-          w[j][t].fragment<3>(f);
-          mma<false>(acc[j][t], f, x[j].v[1].z, x[j].v[1].w);
-        }
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          const uint32_t v = word(x[j], i);
-          squares = fmaf(bf16_low(v), bf16_low(v), squares);
-          squares = fmaf(bf16_high(v), bf16_high(v), squares);
-        }
-      squares += __shfl_xor_sync(0xffffffffu, squares, 1);
-      squares += __shfl_xor_sync(0xffffffffu, squares, 2);
-#pragma unroll
-      for (int t = 0; t < 2; ++t)
-#pragma unroll
-        for (int r = 0; r < (t == 0 ? 4 : 2); ++r)
-          part[warp][2 * (lane & 3) + (r & 1)][16 * t + (lane >> 2) + 8 * (r >> 1)] =
-              (acc[0][t][r] + acc[1][t][r]) + (acc[2][t][r] + acc[3][t][r]);
-      if ((lane & 3) == 0) part[warp][lane >> 2][24] = squares;
-    }
-    __syncthreads();
-    if (!started) cluster_wait();  // every block of the cluster runs
-    started = true;
-    if (lane < 25) {
-      float sum = part[0][warp][lane];
-      for (int u = 1; u < units; ++u) sum += part[u][warp][lane];
-#pragma unroll
-      for (int r = 0; r < kRanks; ++r) store_to_rank(&sums[rank][warp][lane], r, sum);
-    }
-    cluster_arrive();
-    cluster_wait();
-    // Lane t of a row's quad has its weight t.
-    const float* const of_row = &sums[0][lane >> 2][0];
-    const float squares = sum_of_eight(of_row + 24, 8 * kPitch);
-    const float z = sum_of_eight(of_row + (lane & 3), 8 * kPitch) * rsqrtf(squares / (4 * h) + p.rms_eps);
-    const float weight = sigmoid(z * pre_scale + pre_base) + p.out.hc_eps;
-    float pre[4], mixed[16], sum = 0.0f;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) pre[j] = __shfl_sync(0xffffffffu, weight, (lane & ~3) | j);
-    if (active) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        float a = 0.0f, b = 0.0f;
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          a = fmaf(pre[j], bf16_low(word(x[j], i)), a);
-          b = fmaf(pre[j], bf16_high(word(x[j], i)), b);
-        }
-        mixed[2 * i] = a, mixed[2 * i + 1] = b;
-        sum = fmaf(a, a, sum);
-        sum = fmaf(b, b, sum);
-      }
-      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-#pragma unroll
-      for (int i = 0; i < 2; ++i)
-        store_to_rank(&mixed_of[lane >> 2][rank * 8 + warp], (lane & 3) + 4 * i, sum);
-    }
-    cluster_arrive();
-    if (warp == 0) {  // the row whose number is the block's: nothing waits for it
-      const int own = 8 * tile + rank;
-      const float total = sum_of_eight(&sums[0][rank][min(lane, 24)], 8 * kPitch);
-      const float of_own = __shfl_sync(0xffffffffu, total, 24);
-      if (own < p.rows) {
-        store_post_and_comb(p.out, own, total * rsqrtf(of_own / (4 * h) + p.rms_eps) * scale + base);
-      }
-    }
-    float4 norm_weight[4];
-    if (active) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        norm_weight[i] = *reinterpret_cast<const float4*>(p.norm + column + i / 2 * 32 + i % 2 * 4);
-    }
-    __syncwarp();
-    cluster_wait();
-    const float* const squares_of = &mixed_of[lane >> 2][16 * (lane & 3)];
-    float all = sum_of_eight(squares_of, 1) + sum_of_eight(squares_of + 8, 1);
-    all += __shfl_xor_sync(0xffffffffu, all, 1);
-    all += __shfl_xor_sync(0xffffffffu, all, 2);
-    const float norm = rsqrtf(all / h + p.rms_eps);
-    if (active && row < p.rows) {
-      uint32_t out[8];
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const float w0 = i % 2 ? norm_weight[i / 2].z : norm_weight[i / 2].x;
-        const float w1 = i % 2 ? norm_weight[i / 2].w : norm_weight[i / 2].y;
-        out[i] = pack_bf16(mixed[2 * i] * norm * w0, mixed[2 * i + 1] * norm * w1);
-      }
+      for (int i = 0; i < 2; ++i) mine[i] = *reinterpret_cast<const uint4*>(x + stream * h + 32 * i);
+      __syncthreads();
+    } else {
+      uint4 in[2][4];
+      float4 y[2][2];
+      const float* from = p.y + static_cast<int64_t>(read) * h + 64 * unit + 8 * (lane & 3);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        *reinterpret_cast<uint4*>(p.x + static_cast<int64_t>(row) * h + column + 32 * i) =
-            make_uint4(out[4 * i], out[4 * i + 1], out[4 * i + 2], out[4 * i + 3]);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) in[i][j] = *reinterpret_cast<const uint4*>(x + j * h + 32 * i);
+#pragma unroll
+        for (int r = 0; r < 2; ++r) y[i][r] = *reinterpret_cast<const float4*>(from + 32 * i + 4 * r);
+      }
+      const float post = p.post[read * 4 + stream];
+      float comb[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) comb[j] = p.comb[read * 16 + 4 * j + stream];
+      __syncthreads();  // every warp has read what the others write
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float of[8] = {y[i][0].x, y[i][0].y, y[i][0].z, y[i][0].w,
+                             y[i][1].x, y[i][1].y, y[i][1].z, y[i][1].w};
+        uint32_t out[4];
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+          float a = post * of[2 * r], b = post * of[2 * r + 1];
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            const uint32_t v = r == 0 ? in[i][j].x : r == 1 ? in[i][j].y : r == 2 ? in[i][j].z : in[i][j].w;
+            a = fmaf(comb[j], bf16_low(v), a);
+            b = fmaf(comb[j], bf16_high(v), b);
+          }
+          out[r] = pack_bf16(a, b);
+        }
+        mine[i] = make_uint4(out[0], out[1], out[2], out[3]);
+        if (row < p.rows) *reinterpret_cast<uint4*>(x + stream * h + 32 * i) = mine[i];
+      }
+    }
+    float acc[2][4] = {}, squares = 0.0f;
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+      uint32_t f[4];
+      w[t].fragment<0>(f);
+      mma<false>(acc[t], f, mine[0].x, mine[0].y);
+      w[t].fragment<1>(f);
+      mma<false>(acc[t], f, mine[0].z, mine[0].w);
+      w[t].fragment<2>(f);
+      mma<false>(acc[t], f, mine[1].x, mine[1].y);
+      w[t].fragment<3>(f);
+      mma<false>(acc[t], f, mine[1].z, mine[1].w);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t v[4] = {mine[i].x, mine[i].y, mine[i].z, mine[i].w};
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        squares = fmaf(bf16_low(v[r]), bf16_low(v[r]), squares);
+        squares = fmaf(bf16_high(v[r]), bf16_high(v[r]), squares);
+      }
+    }
+    squares += __shfl_xor_sync(0xffffffffu, squares, 1);
+    squares += __shfl_xor_sync(0xffffffffu, squares, 2);
+#pragma unroll
+    for (int t = 0; t < 2; ++t)
+#pragma unroll
+      for (int r = 0; r < (t == 0 ? 4 : 2); ++r)
+        part[stream][2 * (lane & 3) + (r & 1)][16 * t + (lane >> 2) + 8 * (r >> 1)] = acc[t][r];
+    if ((lane & 3) == 0) part[stream][lane >> 2][24] = squares;
+    __syncthreads();
+    // The next tile's parts are written after the barrier that follows its reads.
+    const int real = min(8, p.rows - 8 * tile);
+    for (int r = stream; r < real; r += 4) {
+      if (lane < 25) {
+        p.sums[(static_cast<int64_t>(unit) * p.rows + 8 * tile + r) * kHyperSumPitch + lane] =
+            (part[0][r][lane] + part[1][r][lane]) + (part[2][r][lane] + part[3][r][lane]);
       }
     }
   }
+}
+
+namespace {
+
+/// A thread of the first 512 holds kPieces pieces of 8 columns of all streams.
+template <int kPieces>
+__device__ __forceinline__ void finish_rows(const HyperFinishParams& p) {
+  __shared__ float group[kMixWarps][32], squares_of[kMixWarps];
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, row = blockIdx.x, h = p.hidden;
+  const bool mixer = warp < kMixWarps;
+  float norm_weight[kPieces][8];
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const int c = 8 * (i * kMixers + threadIdx.x);
+#pragma unroll
+    for (int r = 0; r < 8; ++r) norm_weight[i][r] = mixer && c < h ? p.norm[c + r] : 0.0f;
+  }
+  const float scale = lane < 24 ? p.scale[lane < 4 ? 0 : lane < 8 ? 1 : 2] : 0.0f;
+  const float base = lane < 24 ? p.base[lane] : 0.0f;
+  begin_kernel();
+  uint4 in[kPieces][4];
+  if (mixer) {
+    const Bits16* x = p.streams + static_cast<int64_t>(row) * 4 * h;
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      const int c = 8 * (i * kMixers + threadIdx.x);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        in[i][j] = c < h ? *reinterpret_cast<const uint4*>(x + j * h + c) : make_uint4(0, 0, 0, 0);
+      }
+    }
+    // A warp adds neighbouring units in ascending order, then the warps' sums meet by halves.
+    constexpr int kMost = 4 * kPieces;
+    const int units = h / 64, each = (units + kMixWarps - 1) / kMixWarps;
+    const float* from = p.z + static_cast<int64_t>(row) * kHyperSumPitch + lane;
+    float v[kMost], sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      const int unit = warp * each + i;
+      v[i] = i < each && unit < units && lane < 25
+                 ? from[static_cast<int64_t>(unit) * p.rows * kHyperSumPitch]
+                 : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) sum += v[i];
+    group[warp][lane] = sum;
+  }
+  __syncthreads();
+  const float total = tree_sum<kMixWarps>(&group[0][lane], 32);
+  const float squares = __shfl_sync(0xffffffffu, total, 24);
+  const float z = total * rsqrtf(squares / (4 * h) + p.rms_eps) * scale + base;
+  if (!mixer) {
+    store_post_and_comb(p.out, row, z);
+    return;
+  }
+  const float weight = sigmoid(z) + p.out.hc_eps;
+  float pre[4];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) pre[j] = __shfl_sync(0xffffffffu, weight, j);
+  float mixed[kPieces][8], sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+#pragma unroll
+    for (int r = 0; r < 8; ++r) {
+      float v = 0.0f;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const uint32_t word = r / 2 == 0   ? in[i][j].x
+                              : r / 2 == 1 ? in[i][j].y
+                              : r / 2 == 2 ? in[i][j].z
+                                           : in[i][j].w;
+        v = fmaf(pre[j], r & 1 ? bf16_high(word) : bf16_low(word), v);
+      }
+      mixed[i][r] = v;
+      sum = fmaf(v, v, sum);
+    }
+  sum = warp_sum(sum);
+  if (lane == 0) squares_of[warp] = sum;
+  asm volatile("bar.sync 1, %0;" ::"n"(kMixers) : "memory");  // the Sinkhorn warp goes its own way
+  const float norm = rsqrtf(tree_sum<kMixWarps>(squares_of, 1) / h + p.rms_eps);
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const int c = 8 * (i * kMixers + threadIdx.x);
+    if (c >= h) continue;
+    float y[8];
+#pragma unroll
+    for (int r = 0; r < 8; ++r) y[r] = mixed[i][r] * norm * norm_weight[i][r];
+    *reinterpret_cast<uint4*>(p.x + static_cast<int64_t>(row) * h + c) = make_uint4(
+        pack_bf16(y[0], y[1]), pack_bf16(y[2], y[3]), pack_bf16(y[4], y[5]), pack_bf16(y[6], y[7]));
+  }
+}
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(kMixers + 32)
+    hyper_finish_4k(const __grid_constant__ HyperFinishParams p) {
+  finish_rows<1>(p);
+}
+extern "C" __global__ void __launch_bounds__(kMixers + 32)
+    hyper_finish_8k(const __grid_constant__ HyperFinishParams p) {
+  finish_rows<2>(p);
 }
 
 /// Any hidden size, from the unit sums of a product. Dynamic shared memory: hidden floats.

@@ -1,13 +1,11 @@
 // The linear-attention layer between its projections, always as the serial recurrence.
 //
-// Few rows: kda_few, one block a sequence and head does it all, the gates' products too. Prompts: three
-// kernels: what does not depend on the state (convolution, norms, gates), one block a row and head; the
-// recurrence; the gated output norm. Either way the state is in registers, four keys a lane, and every sum
-// has the same order, so the bits are the same. The state of a slot is stored [head, value column, key], so
-// that a column is contiguous.
+// Few rows: kda_few, one block a sequence and head does it all. Prompts: three kernels: what does not depend
+// on the state (convolution, norms, gates), one block a row and head; the recurrence; the gated output norm.
+// Either way the state is in registers, four keys a lane, and every sum has the same order, so the bits are
+// the same. The state of a slot is stored [head, value column, key], so that a column is contiguous.
 #include "ops/cuda/common.cuh"
 #include "ops/cuda/layer_params.h"
-#include "ops/cuda/matmul_common.cuh"
 
 namespace firesteel::cuda {
 
@@ -36,7 +34,6 @@ __device__ __forceinline__ float decay_of(const KdaParams& p, float f, float dt_
 }
 /// The sums of squares that the norms take: a product of its own, never fused into the sum.
 __device__ __forceinline__ float square(float v) { return __fmul_rn(v, v); }
-// `dim` is never a constant: the compiler would round its root otherwise than the device.
 __device__ __forceinline__ float normal_query(float c, float squares, int dim) {
   return c * rsqrtf(squares + 1e-6f) * rsqrtf(static_cast<float>(dim));
 }
@@ -301,7 +298,6 @@ struct FewShared {
   float k[kFewTokens][kDim], q[kFewTokens][kDim], decay[kFewTokens][kDim], v[kFewTokens][kDim],
       o[kFewTokens][kDim];
   float beta[kFewTokens], squares[2][kFewTokens][4], o_squares[kFewTokens][4];
-  Bits16 f[kKdaFewRows][kDim], g[kKdaFewRows][kDim];
 };
 
 /// As block_sum of four warps adds them.
@@ -309,10 +305,8 @@ __device__ __forceinline__ float sum_of_warps(const float (&v)[4]) { return ((v[
 
 }  // namespace
 
-/// grid: (heads, segments of at most kKdaFewRows rows). Heads of 128, four taps. With f_b and g_b the gates'
-/// products are done here: dynamic shared memory for both matrices' rows of a head.
+/// grid: (heads, segments). Heads of 128, four taps.
 extern "C" __global__ void __launch_bounds__(kFewThreads, 2) kda_few(const __grid_constant__ KdaParams p) {
-  extern __shared__ uint4 gate_weights[];
   __shared__ __align__(16) FewShared at;
   const int head = blockIdx.x, all = p.heads * kDim, channels = 3 * all;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, d = threadIdx.x & (kDim - 1);
@@ -325,18 +319,6 @@ extern "C" __global__ void __launch_bounds__(kFewThreads, 2) kda_few(const __gri
   const int channel = (part < 3 ? part : 0) * all + head * kDim + d;
   const float4 conv = *reinterpret_cast<const float4*>(p.conv + channel * 4);
   const float dt_bias = p.dt_bias[head * kDim + d], a_log = p.a_log[head], o_norm = p.o_norm[d];
-  const bool product = p.f_b != nullptr;
-  constexpr int kHeadPieces = kDim * kDim * 2 / 16;  // of a matrix: eight tiles of two groups
-  if (product) {
-#pragma unroll
-    for (int i = 0; i < 2 * kHeadPieces / kFewThreads; ++i) {
-      const int piece = i * kFewThreads + threadIdx.x;
-      const uint8_t* from = piece < kHeadPieces ? p.f_b : p.g_b;
-      copy_async16(gate_weights + piece, from + (head * kHeadPieces + piece % kHeadPieces) * int64_t{16},
-                   true);
-    }
-    copy_async_commit();
-  }
   begin_kernel();
 
   float w[kQuads][kPerWarp][4];
@@ -352,53 +334,25 @@ extern "C" __global__ void __launch_bounds__(kFewThreads, 2) kda_few(const __gri
 #pragma unroll
     for (int m = 0; m < 3; ++m) h[m] = past[static_cast<int64_t>(m) * channels];
   }
-  if (product) {
-    // A warp has 16 channels of one matrix.
-    const Bits16* x = (warp < 8 ? p.f_low : p.g_low) +
-                      static_cast<int64_t>(s.first_row + min(lane >> 2, s.rows - 1)) * kDim + 8 * (lane & 3);
-    uint4 b[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) b[i] = *reinterpret_cast<const uint4*>(x + 32 * i);
-    copy_async_wait<0>();
-    __syncthreads();
-    float acc[1][4] = {};
-#pragma unroll
-    for (int g = 0; g < 2; ++g) {
-      Bf16Weights weights;
-      weights.load_staged(reinterpret_cast<const uint8_t*>(gate_weights) +
-                          (2 * warp + g) * Bf16Weights::kGroupBytes);
-      const uint4 low[1] = {b[2 * g]}, high[1] = {b[2 * g + 1]};
-      multiply_half<0>(weights, low, acc);
-      multiply_half<1>(weights, high, acc);
-    }
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      (warp < 8 ? at.f : at.g)[2 * (lane & 3) + (r & 1)][warp % 8 * 16 + (lane >> 2) + 8 * (r >> 1)] =
-          to_bf16(acc[0][r]);
-    }
-  } else {
-    for (int i = threadIdx.x; i < s.rows * kDim; i += kFewThreads) {
-      const int64_t from = static_cast<int64_t>(s.first_row + i / kDim) * all + head * kDim + i % kDim;
-      at.f[i / kDim][i % kDim] = p.f[from];
-      at.g[i / kDim][i % kDim] = p.g[from];
-    }
-  }
-  __syncthreads();
 #pragma unroll 1
   for (int first = 0; first < s.rows; first += kFewTokens) {
     const int tokens = min(kFewTokens, s.rows - first), row0 = s.first_row + first;
+    const Bits16* in = part < 3 ? p.qkv + static_cast<int64_t>(row0) * channels + channel
+                                : p.f + static_cast<int64_t>(row0) * all + head * kDim + d;
+    const int64_t step = part < 3 ? channels : all;
     Bits16 u[kFewTokens];
 #pragma unroll
-    for (int t = 0; t < kFewTokens; ++t) {
-      u[t] = part < 3 && t < tokens ? p.qkv[static_cast<int64_t>(row0 + t) * channels + channel] : Bits16{0};
-    }
+    for (int t = 0; t < kFewTokens; ++t) u[t] = t < tokens ? in[t * step] : Bits16{0};
+    // Of the output that this thread finishes: token `part`.
+    const Bits16 gate =
+        part < tokens ? p.g[static_cast<int64_t>(row0 + part) * all + head * kDim + d] : Bits16{0};
     if (static_cast<int>(threadIdx.x) < tokens) {
       at.beta[threadIdx.x] = sigmoid(from_bf16(p.b[(row0 + threadIdx.x) * p.heads + head]));
     }
     if (part == 3) {
 #pragma unroll
       for (int t = 0; t < kFewTokens; ++t)
-        if (t < tokens) at.decay[t][d] = decay_of(p, from_bf16(at.f[first + t][d]), dt_bias, a_log);
+        if (t < tokens) at.decay[t][d] = decay_of(p, from_bf16(u[t]), dt_bias, a_log);
     } else {
       float(&to)[kFewTokens][kDim] = part == 0 ? at.q : part == 1 ? at.k : at.v;
 #pragma unroll
@@ -422,7 +376,7 @@ extern "C" __global__ void __launch_bounds__(kFewThreads, 2) kda_few(const __gri
       for (int t = 0; t < tokens; ++t) {
         const float squares = sum_of_warps(at.squares[part][t]);
         if (part == 0) {
-          at.q[t][d] = normal_query(at.q[t][d], squares, p.dim);
+          at.q[t][d] = normal_query(at.q[t][d], squares, kDim);
         } else {
           at.k[t][d] = normal_key(at.k[t][d], squares);
         }
@@ -462,7 +416,7 @@ extern "C" __global__ void __launch_bounds__(kFewThreads, 2) kda_few(const __gri
     __syncthreads();
     if (part < tokens) {
       p.out[static_cast<int64_t>(row0 + part) * all + head * kDim + d] =
-          gated_output(p, at.o[part][d], sum_of_warps(at.o_squares[part]), o_norm, at.g[first + part][d]);
+          gated_output(p, at.o[part][d], sum_of_warps(at.o_squares[part]), o_norm, gate);
     }
   }
 }

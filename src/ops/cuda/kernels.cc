@@ -118,7 +118,9 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("convert", k.convert));
   RETURN_IF_ERROR(loader.get("glu", k.glu));
   RETURN_IF_ERROR(loader.open("hyper"));
-  RETURN_IF_ERROR(loader.get("hyper_site", k.hyper_site));
+  RETURN_IF_ERROR(loader.get("hyper_mix", k.hyper_mix));
+  RETURN_IF_ERROR(loader.get("hyper_finish_4k", k.hyper_finish_4k));
+  RETURN_IF_ERROR(loader.get("hyper_finish_8k", k.hyper_finish_8k));
   RETURN_IF_ERROR(loader.get("hyper_finish_any", k.hyper_finish_any));
   RETURN_IF_ERROR(loader.get("hyper_post", k.hyper_post));
   RETURN_IF_ERROR(loader.open("router"));
@@ -136,7 +138,7 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("kda_prepare", k.kda_prepare));
   RETURN_IF_ERROR(loader.get("kda_recur", k.kda_recur));
   RETURN_IF_ERROR(loader.get("kda_out", k.kda_out));
-  RETURN_IF_ERROR(loader.get("kda_few", k.kda_few, kKdaGateBytes));
+  RETURN_IF_ERROR(loader.get("kda_few", k.kda_few));
   RETURN_IF_ERROR(loader.open("index"));
   RETURN_IF_ERROR(loader.get("latent_append", k.latent_append));
   RETURN_IF_ERROR(loader.get("pool_append", k.pool_append));

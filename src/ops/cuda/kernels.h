@@ -22,8 +22,8 @@ struct Kernels {
   std::array<std::array<MatmulKernels, 9>, 3> exl3;  // [codebook][bits]
   gpu::Kernel<MatvecF32Params> matvec_f32;
   gpu::Kernel<EmbedParams> embed, mtp_input;
-  gpu::Kernel<HyperSiteParams> hyper_site;
-  gpu::Kernel<HyperFinishParams> hyper_finish_any;
+  gpu::Kernel<HyperMixParams> hyper_mix;
+  gpu::Kernel<HyperFinishParams> hyper_finish_any, hyper_finish_4k, hyper_finish_8k;
   gpu::Kernel<HyperPostParams> hyper_post;
   gpu::Kernel<RmsParams> rms_norm;
   gpu::Kernel<HeadInputParams> head_input;

@@ -6,8 +6,18 @@
 
 namespace firesteel::cuda {
 
-inline constexpr int kHyperCluster = 8;
-inline constexpr int kHyperThreads = 256;
+inline constexpr int kHyperSumPitch = 32;  // 24 products, the sum of squares, padding
+
+struct HyperMixParams {  // the streams after a sublayer (y != nullptr), and their products with the next
+                         // site's fn
+  const float* y;        // [rows, hidden]
+  const float* post;     // [rows, 4]
+  const float* comb;     // [rows, 4, 4]
+  Bits16* streams;       // [rows, 4, hidden]
+  const uint8_t* fn;     // packed bf16 [24, 4·hidden]
+  float* sums;           // [hidden / 64, rows, kHyperSumPitch]
+  int32_t rows, hidden;
+};
 
 struct HyperOut {
   float* post;
@@ -16,28 +26,15 @@ struct HyperOut {
   float hc_eps;
 };
 
-struct HyperSiteParams {
-  const float* y;     // [rows, hidden], or nullptr: the streams stay
-  Bits16* streams;    // [rows, 4, hidden]
-  const uint8_t* fn;  // packed bf16 [24, 4·hidden]
-  const float* base;
-  const float* scale;
-  const float* norm;
-  Bits16* x;
-  HyperOut out;  // holds the ended site's post and comb before, the next one's after
-  int32_t rows, hidden;
-  float rms_eps;
-};
-
 struct HyperFinishParams {
-  const float* z;         // of a product: [slices · unit_span, rows, 24]
+  const float* z;         // sums of hyper_mix; or of a product: [slices · unit_span, rows, 24]
   const Bits16* streams;  // [rows, 4, hidden]
   const float* base;
   const float* scale;
   const float* norm;
   Bits16* x;
   HyperOut out;
-  int64_t unit_stride;
+  int64_t unit_stride;  // of a product's sums
   int32_t rows, hidden, slices, unit_span;
   float rms_eps;
 };
@@ -68,10 +65,6 @@ struct RouterFewParams {
   RouterParams router;
 };
 
-inline constexpr int kKdaFewRows = 8;  // of a sequence, in one launch
-inline constexpr unsigned kKdaGateBytes =
-    2 * 128 * 128 * 2;  // shared memory for a head's rows of f_b and g_b
-
 struct KdaParams {
   BatchView batch;
   const Bits16* qkv;  // [rows, 3·heads·dim]
@@ -85,11 +78,6 @@ struct KdaParams {
   const float* o_norm;
   uint8_t* state;
   int64_t slot_stride;
-  // Few rows: the gates' products too (else f_b = nullptr).
-  const uint8_t* f_b;  // packed bf16 [heads·dim, dim]
-  const uint8_t* g_b;
-  const Bits16* f_low;  // [rows, dim]
-  const Bits16* g_low;
   float* q;  // scratch [rows, heads·dim]: normalised query
   float* k;
   float* v;
