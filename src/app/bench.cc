@@ -24,6 +24,21 @@ CLI::Option* add_numbers(CLI::App* app, const std::string& name, std::vector<int
   return app->add_option(name, *out, help)->delimiter(',')->check(CLI::Range(low, high));
 }
 
+void add_model_or_synthetic(CLI::App* app, ModelOptions* model, SyntheticOptions* synthetic) {
+  CLI::Option* const dir = add_model_options(app, model)->required(false);
+  CLI::Option* const shape =
+      app->add_option("--synthetic", synthetic->shape,
+                      "instead of a model: random weights of a published shape, glm-5.3-flash[:layers=N]")
+          ->excludes(dir);
+  app->add_option("--rank-of", synthetic->rank_of,
+                  "with --synthetic: the part of one rank of so many, alone, without sums over ranks")
+      ->needs(shape)
+      ->check(CLI::IsMember({1, 2, 4}));
+  app->callback([dir, shape] {
+    if (dir->empty() && shape->empty()) throw CLI::RequiredError("--model or --synthetic");
+  });
+}
+
 }  // namespace
 
 BenchCommands::BenchCommands(CLI::App& program) {
@@ -53,7 +68,7 @@ BenchCommands::BenchCommands(CLI::App& program) {
   add_json(serve_app_, &serve_.json_file);
 
   decode_app_ = bench_->add_subcommand("decode", "reply tokens per second of a model in this process");
-  add_model_options(decode_app_, &decode_.model);
+  add_model_or_synthetic(decode_app_, &decode_.model, &decode_.synthetic);
   add_numbers(decode_app_, "--streams", &decode_.streams, "numbers of replies at once", 1, 64)
       ->capture_default_str();
   decode_app_->add_option("--prompt", decode_.prompt, "prompt tokens of each")
@@ -65,7 +80,7 @@ BenchCommands::BenchCommands(CLI::App& program) {
   add_json(decode_app_, &decode_.json_file);
 
   prefill_app_ = bench_->add_subcommand("prefill", "prompt tokens per second of a model in this process");
-  add_model_options(prefill_app_, &prefill_.model);
+  add_model_or_synthetic(prefill_app_, &prefill_.model, &prefill_.synthetic);
   add_numbers(prefill_app_, "--lengths", &prefill_.lengths, "prompt lengths in tokens", 1, 1 << 21)
       ->capture_default_str();
   add_json(prefill_app_, &prefill_.json_file);

@@ -27,8 +27,15 @@ struct BenchServeOptions {
 };
 int run_bench_serve(const BenchServeOptions& options);
 
+/// Random weights instead of a checkpoint.
+struct SyntheticOptions {
+  std::string shape;  // "": none
+  int rank_of = 1;    // the part of one rank of so many, alone
+};
+
 struct BenchDecodeOptions {
   ModelOptions model;
+  SyntheticOptions synthetic;
   std::vector<int> streams = {1, 4};
   int prompt = 64;
   int tokens = 64;
@@ -38,6 +45,7 @@ int run_bench_decode(const BenchDecodeOptions& options);
 
 struct BenchPrefillOptions {
   ModelOptions model;
+  SyntheticOptions synthetic;
   std::vector<int> lengths = {128, 512, 2048};
   std::string json_file, command;
 };

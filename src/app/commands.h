@@ -11,6 +11,7 @@
 
 namespace CLI {
 class App;
+class Option;
 }
 
 namespace firesteel {
@@ -18,12 +19,12 @@ namespace firesteel {
 /// Which model, and on what.
 struct ModelOptions {
   std::string dir;
-  std::string device = "auto";  // auto, cpu
+  std::string device = "auto";  // auto, cpu, cuda
   int threads = 0;              // CPU backend; 0 = one per hardware thread
 };
 
-/// --model, --device, --threads.
-void add_model_options(CLI::App* app, ModelOptions* o);
+/// --model (returned), --device, --threads.
+CLI::Option* add_model_options(CLI::App* app, ModelOptions* o);
 
 /// How many processes share the model, and which one this is.
 struct RankOptions {

@@ -7,14 +7,15 @@
 
 namespace firesteel {
 
-void add_model_options(CLI::App* app, ModelOptions* o) {
-  app->add_option("--model", o->dir, "checkpoint directory")->required()->type_name("DIR");
+CLI::Option* add_model_options(CLI::App* app, ModelOptions* o) {
+  CLI::Option* const model = app->add_option("--model", o->dir, "checkpoint directory")->type_name("DIR")->required();
   app->add_option("--device", o->device, "where to compute")
-      ->check(CLI::IsMember({"auto", "cpu"}))
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
   app->add_option("--threads", o->threads, "CPU threads, 0 = all")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  return model;
 }
 
 namespace {

@@ -92,10 +92,16 @@ Status Graph::replay(const Stream& stream) const {
   return status_of(*driver_, driver_->graph_launch(handle_, stream.handle()), "graph launch");
 }
 
-Result<std::unique_ptr<Device>> Device::open(int ordinal) {
+Result<int> Device::count() {
   ASSIGN_OR_RETURN(const Driver* driver, load_driver());
   int count = 0;
   RETURN_IF_ERROR(status_of(*driver, driver->device_count(&count), "device count"));
+  return count;
+}
+
+Result<std::unique_ptr<Device>> Device::open(int ordinal) {
+  ASSIGN_OR_RETURN(const Driver* driver, load_driver());
+  ASSIGN_OR_RETURN(const int count, Device::count());
   if (ordinal < 0 || ordinal >= count) {
     return Error{ErrorCode::kInvalidArgument, "there is no GPU " + std::to_string(ordinal) +
                                                   ": the driver shows " + std::to_string(count)};
@@ -242,6 +248,10 @@ Status Device::on_device(const Stream& stream, void* dst, const void* src, size_
 }
 Status Device::fill(const Stream& stream, void* dst, uint8_t value, size_t bytes) const {
   return check(driver_->fill8(address(dst), value, bytes, stream.handle()), "fill");
+}
+
+Status Device::call_host(const Stream& stream, void (*fn)(void*), void* argument) const {
+  return check(driver_->host_function(stream.handle(), fn, argument), "host function");
 }
 
 Status Device::capture_begin(const Stream& stream) const {

@@ -137,6 +137,8 @@ class Graph {
 
 class Device {
  public:
+  /// GPUs that the driver shows. kUnavailable without a driver.
+  static Result<int> count();
   /// GPU number `ordinal` of those the driver shows. kUnavailable without driver or GPU, kInvalidArgument for
   /// a number out of range.
   static Result<std::unique_ptr<Device>> open(int ordinal);
@@ -175,6 +177,10 @@ class Device {
   Status to_host(const Stream& stream, void* host, const void* src, size_t bytes) const;
   Status on_device(const Stream& stream, void* dst, const void* src, size_t bytes) const;
   Status fill(const Stream& stream, void* dst, uint8_t value, size_t bytes) const;
+
+  /// Calls fn(argument) on a thread of the driver once everything before it on `stream` is done; what comes after it
+  /// waits. `fn` may not call CUDA. Recorded in a graph like a launch.
+  Status call_host(const Stream& stream, void (*fn)(void*), void* argument) const;
 
   /// Work issued on `stream` (and on streams that wait for it) between begin and end is recorded, not run. An
   /// op that fails in between surfaces at capture_end.

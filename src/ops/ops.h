@@ -72,6 +72,13 @@ class MatrixSource {
   virtual Status read_rows(MatrixPart part, int64_t first, int64_t count, void* dst) = 0;
 };
 
+/// Random weights: which, and where in the whole matrix this rank's part begins (multiples of 128, or of the matrix).
+struct RandomWeights {
+  uint64_t seed = 0;
+  int32_t first_row = 0, first_column = 0;
+  int32_t full_k = 0;
+};
+
 /// A loaded matrix: the spec and the backend's private layout. Plain value, memory owned by the backend.
 struct Matrix {
   MatrixSpec spec;
@@ -181,6 +188,7 @@ class Ops {
 
   // --- what the backend is
   virtual std::string_view name() const = 0;      // "cpu", "cuda"
+  virtual std::string_view device() const = 0;    // what computes, for people: "CPU", "NVIDIA GB10"
   virtual size_t act_size() const = 0;            // bytes of an Act
   virtual size_t latent_row_bytes(int32_t latent) const = 0;  // one token of a latent plane
   virtual size_t pool_row_bytes(int32_t dim) const = 0;       // one pool of a pooled-key plane
@@ -192,6 +200,8 @@ class Ops {
   virtual size_t scratch_bytes(int32_t rows) const = 0;
   /// Memory that exchanges of [rows, n] among `ranks` ranks keep between begin and end; given once by set_exchange.
   virtual size_t exchange_bytes(int ranks, int32_t rows, int32_t n) const = 0;
+  /// Bytes that a plan may use, where the backend has memory of its own; 0: the machine's memory counts.
+  virtual uint64_t own_memory() const = 0;
 
   // --- memory, at start only
   virtual Result<std::byte*> allocate(size_t bytes, std::string_view what) = 0;  // 256-byte aligned, freed with Ops
@@ -202,6 +212,8 @@ class Ops {
   virtual void connect(Communicator* comm) = 0;
   /// Loads a matrix into `dst` (matrix_bytes(spec) bytes of this backend).
   virtual Result<Matrix> load_matrix(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) = 0;
+  /// The same with random weights of a plausible size (ops/random_source.h), made where the backend is fastest.
+  virtual Result<Matrix> random_matrix(const MatrixSpec& spec, const RandomWeights& weights, std::byte* dst) = 0;
 
   // --- transfers; ordered after everything issued before, complete on return
   virtual void upload(void* dst, const void* host, size_t bytes) = 0;
@@ -212,8 +224,12 @@ class Ops {
   virtual void download_act(float* host, const Act* src, size_t count) = 0;
   virtual void upload_act(Act* dst, const float* host, size_t count) = 0;
 
-  // --- a forward: bind the batch, issue ops, finish
+  // --- a forward: bind the batch, begin, issue ops, finish
   virtual void bind(const Batch& batch) = 0;
+  /// Whether the caller shall issue the ops of the forward. False: the backend has recorded them earlier for a batch
+  /// of this shape and the same `key` and replays them with the data of now; then go on with finish(). The key names
+  /// everything that the ops depend on beside the bound batch and device memory (which pass, which rows give logits).
+  virtual bool begin(uint64_t key) = 0;
   virtual Status finish() = 0;  // waits; reports device faults
 
   /// streams[T,S,H] = S copies of the embedding row of each token.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/sum_exchange.h"
 #include "gpu/device.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/pack.h"
@@ -27,6 +28,7 @@ class CudaOps final : public Ops {
   const gpu::Stream& stream() const { return stream_; }
 
   std::string_view name() const override { return "cuda"; }
+  std::string_view device() const override { return device_->info().name; }
   size_t act_size() const override { return sizeof(Bits16); }
   size_t latent_row_bytes(int32_t latent) const override {
     return sizeof(Bits16) * static_cast<size_t>(latent);
@@ -40,6 +42,7 @@ class CudaOps final : public Ops {
   Result<std::byte*> allocate(size_t bytes, std::string_view what) override;
   void set_scratch(std::byte* scratch, size_t bytes) override;
   Result<Matrix> load_matrix(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) override;
+  Result<Matrix> random_matrix(const MatrixSpec& spec, const RandomWeights& weights, std::byte* dst) override;
 
   void upload(void* dst, const void* host, size_t bytes) override;
   void download(void* host, const void* src, size_t bytes) override;
@@ -49,6 +52,7 @@ class CudaOps final : public Ops {
   void upload_act(Act* dst, const float* host, size_t count) override;
 
   void bind(const Batch& batch) override;
+  bool begin(uint64_t key) override;
   Status finish() override;
 
   void embed(Stage, const Matrix& table, Act* streams) override;
@@ -72,11 +76,12 @@ class CudaOps final : public Ops {
   void router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, float* weight) override;
   void experts(Stage, const ExpertWeights& w, const Act* x, const int32_t* idx, const float* weight,
                float* part) override;
-  size_t exchange_bytes(int, int32_t, int32_t) const override { return 0; }  // one rank only
-  void set_exchange(std::byte*, size_t) override {}
-  void connect(Communicator*) override {}
-  void exchange_begin(Stage, float*, int32_t) override {}
-  void exchange_end(Stage, float*, int32_t) override {}
+  size_t exchange_bytes(int ranks, int32_t rows, int32_t n) const override;
+  uint64_t own_memory() const override;
+  void set_exchange(std::byte* buffer, size_t bytes) override;
+  void connect(Communicator* comm) override;
+  void exchange_begin(Stage, float* part, int32_t n) override;
+  void exchange_end(Stage, float* part, int32_t n) override;
   void head_input(Stage, const Act* streams, std::span<const int32_t> rows, int32_t hidden, const float* norm,
                   float eps, Act* h) override;
   void gather(Stage, const Act* x, std::span<const int32_t> rows, int32_t n, Act* out) override;
@@ -119,7 +124,18 @@ class CudaOps final : public Ops {
     Matrix first[3], last[3];          // what it was made from: another layer at the same address is noticed
   };
 
+  /// A forward of one shape, as a graph once it has run.
+  struct Recording {
+    gpu::Graph graph;
+  };
+  /// What sum_over_ranks is told; stays where it is, recordings point at it.
+  struct ExchangeCall {
+    CudaOps* ops;
+    int32_t n;
+  };
+
   CudaOps() = default;
+  static void sum_over_ranks(void* call);
 
   template <typename P>
   void run(const gpu::Kernel<P>& kernel, const gpu::LaunchShape& shape, const P& params) {
@@ -188,10 +204,20 @@ class CudaOps final : public Ops {
   size_t scratch_bytes_ = 0;
   Status status_;
 
+  std::map<std::pair<uint64_t, uint64_t>, Recording> recordings_;  // by pass and shape
+  Recording* recording_ = nullptr;                                 // the one being recorded
+
+  bool alone_ = true;
+  Communicator* comm_ = nullptr;
+  SumExchange exchange_;
+  Status exchange_fault_;
+  gpu::Buffer exchange_host_;  // the part, then what is received
+  std::map<int32_t, ExchangeCall> exchange_calls_;
+
   // The bound batch: host copies that launches depend on.
-  int32_t rows_ = 0, segments_ = 0, max_position_ = 0, max_segment_rows_ = 0, max_segment_pools_start_ = 0;
-  std::vector<int32_t> segment_start_, segment_rows_;
-  std::vector<int32_t> row_position_;
+  int32_t rows_ = 0, segments_ = 0, max_segment_rows_ = 0;
+  int32_t max_position_ = 0;  // with few rows: rounded up, see bind
+  uint64_t shape_key_ = 0;  // of what launches depend on
   BatchView view_{};
 };
 

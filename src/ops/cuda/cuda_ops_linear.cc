@@ -109,6 +109,10 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
   int32_t column = 0;
   for (size_t i = 0; i < ws.size();) {
     const MatrixSpec& spec = ws[i].spec;
+    if (spec.n == 0) {  // this rank has no part of it
+      ++i;
+      continue;
+    }
     if (spec.format == MatrixFormat::kF32) {
       p.x = given;
       p.ldx = given_ld;
@@ -119,8 +123,8 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
     }
     // Neighbours of one format go together.
     size_t end = i + 1;
-    while (end < ws.size() && end - i < kMaxJoined && ws[end].spec.format == spec.format &&
-           kind_of(ws[end].spec) == kind_of(spec)) {
+    while (end < ws.size() && end - i < kMaxJoined && ws[end].spec.n > 0 &&
+           ws[end].spec.format == spec.format && kind_of(ws[end].spec) == kind_of(spec)) {
       ++end;
     }
     const bool exl3 = spec.format == MatrixFormat::kExl3;
@@ -284,6 +288,7 @@ void CudaOps::linear_sliced(Stage, const Matrix& w, const Act* x, float* part) {
   const size_t slices_bytes =
       s.slices > 1 ? padded(static_cast<size_t>(stride * s.slices) * sizeof(float)) : 0;
   if (rows_ == 0 || !begin_scratch(product_bytes({&w, 1}, rows_) + slices_bytes)) return;
+  if (s.k == 0) return check(device_->fill(stream_, part, 0, static_cast<size_t>(stride) * sizeof(float)));
   Product p;
   p.x = bits(x);
   p.ldx = s.k;

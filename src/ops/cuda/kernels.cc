@@ -121,6 +121,8 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("add", k.add));
   RETURN_IF_ERROR(loader.get("convert", k.convert));
   RETURN_IF_ERROR(loader.get("glu", k.glu));
+  RETURN_IF_ERROR(loader.open("random"));
+  RETURN_IF_ERROR(loader.get("random_fill", k.random_fill));
   RETURN_IF_ERROR(loader.open("experts"));
   RETURN_IF_ERROR(loader.get("router_pick_320", k.router_pick_320));
   RETURN_IF_ERROR(loader.get("router_pick_1024", k.router_pick_1024));

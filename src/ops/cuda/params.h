@@ -233,6 +233,18 @@ struct ConvertParams {  // test and transfer helpers
   int32_t to_f32;
 };
 
+/// Random weights in the packed layout (ops/random_source.h): `pieces` of 16 bytes.
+struct RandomFillParams {
+  uint8_t* data;
+  int64_t pieces;
+  uint64_t seed;
+  int32_t kind;              // 0 bits, 1 fp32, 2 bf16, 3 e4m3
+  int32_t row_pieces;        // of one row (fp32) or one tile row
+  int32_t group_pieces;      // of one group of 64 columns
+  int32_t tile0, group0;     // where this part begins in the whole matrix
+  float span;                // values are uniform in ±span
+};
+
 struct GluParams {
   const Bits16* gate_up;
   Bits16* out;
