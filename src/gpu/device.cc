@@ -250,10 +250,6 @@ Status Device::fill(const Stream& stream, void* dst, uint8_t value, size_t bytes
   return check(driver_->fill8(address(dst), value, bytes, stream.handle()), "fill");
 }
 
-Status Device::call_host(const Stream& stream, void (*fn)(void*), void* argument) const {
-  return check(driver_->host_function(stream.handle(), fn, argument), "host function");
-}
-
 Status Device::capture_begin(const Stream& stream) const {
   constexpr int kThreadLocal = 1;
   return check(driver_->capture_begin(stream.handle(), kThreadLocal), "graph capture");

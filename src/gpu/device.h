@@ -178,10 +178,6 @@ class Device {
   Status on_device(const Stream& stream, void* dst, const void* src, size_t bytes) const;
   Status fill(const Stream& stream, void* dst, uint8_t value, size_t bytes) const;
 
-  /// Calls fn(argument) on a thread of the driver once everything before it on `stream` is done; what comes after it
-  /// waits. `fn` may not call CUDA. Recorded in a graph like a launch.
-  Status call_host(const Stream& stream, void (*fn)(void*), void* argument) const;
-
   /// Work issued on `stream` (and on streams that wait for it) between begin and end is recorded, not run. An
   /// op that fails in between surfaces at capture_end.
   Status capture_begin(const Stream& stream) const;

@@ -83,7 +83,6 @@ inline constexpr int kFuncLocalBytes = 3, kFuncRegisters = 4;
   X(stream_destroy, "cuStreamDestroy_v2", (CuStream))                                              \
   X(stream_sync, "cuStreamSynchronize", (CuStream))                                                \
   X(stream_wait, "cuStreamWaitEvent", (CuStream, CuEvent, unsigned))                               \
-  X(host_function, "cuLaunchHostFunc", (CuStream, void (*)(void*), void*))                         \
   X(event_create, "cuEventCreate", (CuEvent*, unsigned))                                           \
   X(event_destroy, "cuEventDestroy_v2", (CuEvent))                                                 \
   X(event_record, "cuEventRecord", (CuEvent, CuStream))                                            \

@@ -68,6 +68,7 @@ void CudaOps::bind(const Batch& batch) {
   device_->set_overlap(rows_ <= kFewRows);
   check(device_->to_device(stream_, dev, host, bytes));
   check(bound_copied_.record(stream_));
+  if (!alone_ && exchange_ != nullptr) exchange_->begin(rows_);
 }
 
 bool CudaOps::begin(uint64_t key) {
@@ -99,7 +100,7 @@ Status CudaOps::finish() {
     }
   }
   check(stream_.synchronize());
-  check(std::exchange(exchange_fault_, Status()));
+  if (!alone_ && exchange_ != nullptr) check(exchange_->finish());
   return std::exchange(status_, Status());
 }
 
@@ -112,47 +113,28 @@ size_t CudaOps::exchange_bytes(int ranks, int32_t rows, int32_t n) const {
 void CudaOps::set_exchange(std::byte*, size_t bytes) {
   if (bytes == 0) return;
   check(device_->make_current());
-  // The part itself is never longer than what is received.
-  auto host = device_->allocate_pinned(2 * bytes, "the exchange with the other ranks");
-  if (!host.ok()) return check(host.error());
-  exchange_host_ = std::move(host).value();
+  exchange_ = std::make_unique<HostExchange>();
+  check(exchange_->open(*device_, bytes));
 }
 
 void CudaOps::connect(Communicator* comm) {
   alone_ = false;
-  comm_ = comm;
-}
-
-/// On a thread of the driver: nothing else touches the communicator until the stream has passed.
-void CudaOps::sum_over_ranks(void* argument) {
-  const auto& call = *static_cast<const ExchangeCall*>(argument);
-  CudaOps& ops = *call.ops;
-  if (!ops.exchange_fault_.ok()) return;
-  if (ops.comm_ == nullptr) {
-    ops.exchange_fault_ = Error{ErrorCode::kUnavailable, "the other ranks are lost"};
-    return;
-  }
-  const size_t count = static_cast<size_t>(ops.rows_) * static_cast<size_t>(call.n);
-  const size_t half = ops.exchange_host_.size() / 2;
-  std::byte* const base = ops.exchange_host_.data();
-  ops.exchange_fault_ =
-      ops.exchange_.begin(*ops.comm_, {reinterpret_cast<float*>(base), count}, {base + half, half});
-  if (ops.exchange_fault_.ok()) ops.exchange_fault_ = ops.exchange_.end();
+  if (exchange_ != nullptr) exchange_->connect(comm);
 }
 
 void CudaOps::exchange_begin(Stage, float* part, int32_t n) {
   if (alone_ || !status_.ok() || rows_ == 0) return;
   const size_t bytes = static_cast<size_t>(rows_) * static_cast<size_t>(n) * sizeof(float);
-  CHECK(2 * bytes <= exchange_host_.size());
-  const auto call = exchange_calls_.try_emplace(n, ExchangeCall{this, n}).first;
-  check(device_->to_host(stream_, exchange_host_.data(), part, bytes));
-  check(device_->call_host(stream_, &CudaOps::sum_over_ranks, &call->second));
+  CHECK(exchange_ != nullptr && bytes <= exchange_->part_bytes());
+  check(device_->to_host(stream_, exchange_->part(), part, bytes));
+  run(kernels_.exchange_request, {{1}, 1}, {exchange_->request(), static_cast<uint32_t>(n)});
 }
 
 void CudaOps::exchange_end(Stage, float* part, int32_t n) {
   if (alone_ || !status_.ok() || rows_ == 0) return;
   const size_t bytes = static_cast<size_t>(rows_) * static_cast<size_t>(n) * sizeof(float);
-  check(device_->to_device(stream_, part, exchange_host_.data(), bytes));
+  run(kernels_.exchange_wait, {{1}, 1}, {exchange_->done(), 0});
+  check(device_->to_device(stream_, part, exchange_->part(), bytes));
 }
 
 }  // namespace firesteel::cuda

@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "comm/sum_exchange.h"
 #include "gpu/device.h"
+#include "ops/cuda/host_exchange.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/pack.h"
 #include "ops/ops.h"
@@ -128,14 +128,8 @@ class CudaOps final : public Ops {
   struct Recording {
     gpu::Graph graph;
   };
-  /// What sum_over_ranks is told; stays where it is, recordings point at it.
-  struct ExchangeCall {
-    CudaOps* ops;
-    int32_t n;
-  };
 
   CudaOps() = default;
-  static void sum_over_ranks(void* call);
 
   template <typename P>
   void run(const gpu::Kernel<P>& kernel, const gpu::LaunchShape& shape, const P& params) {
@@ -208,11 +202,7 @@ class CudaOps final : public Ops {
   Recording* recording_ = nullptr;                                 // the one being recorded
 
   bool alone_ = true;
-  Communicator* comm_ = nullptr;
-  SumExchange exchange_;
-  Status exchange_fault_;
-  gpu::Buffer exchange_host_;  // the part, then what is received
-  std::map<int32_t, ExchangeCall> exchange_calls_;
+  std::unique_ptr<HostExchange> exchange_;
 
   // The bound batch: host copies that launches depend on.
   int32_t rows_ = 0, segments_ = 0, max_segment_rows_ = 0;

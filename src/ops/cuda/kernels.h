@@ -30,6 +30,7 @@ struct Kernels {
   gpu::Kernel<AddParams> add;
   gpu::Kernel<ConvertParams> convert;
   gpu::Kernel<RandomFillParams> random_fill;
+  gpu::Kernel<ExchangeFlagParams> exchange_request, exchange_wait;
   gpu::Kernel<GluParams> glu;
   gpu::Kernel<RouterParams> router_pick_320, router_pick_1024;
   gpu::Kernel<PadParams> pad_rows;

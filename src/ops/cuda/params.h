@@ -245,6 +245,11 @@ struct RandomFillParams {
   float span;                // values are uniform in ±span
 };
 
+struct ExchangeFlagParams {  // host memory
+  uint32_t* flag;
+  uint32_t value;
+};
+
 struct GluParams {
   const Bits16* gate_up;
   Bits16* out;
