@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "app/bench.h"
+#include "app/bench_models.h"
 #include "app/open_model.h"
 
 namespace firesteel {

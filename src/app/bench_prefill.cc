@@ -3,11 +3,10 @@
 #include <cstdio>
 #include <numeric>
 
-#include "app/bench.h"
+#include "app/bench_models.h"
 #include "app/bench_engine.h"
 #include "app/bench_forward.h"
 #include "app/bench_report.h"
-#include "app/model_text.h"
 
 namespace firesteel {
 namespace {

@@ -1,5 +1,6 @@
 #include "watched_model.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -19,7 +20,9 @@ class OneUlp final : public ForwardHooks {
     if (layer != 0 || rows % 2 != 0) return;
     float first = 0;
     ops_.download(&first, y, sizeof first);
-    first = std::nextafter(first, std::numeric_limits<float>::infinity());
+    // Where activations are bf16, a sixty-fourth: one unit in fp32 would be rounded away.
+    first = ops_.act_size() == sizeof(float) ? std::nextafter(first, std::numeric_limits<float>::infinity())
+                                             : first + std::max(std::abs(first), 0x1p-6f) * 0x1p-6f;
     ops_.upload(const_cast<float*>(y), &first, sizeof first);
   }
 
