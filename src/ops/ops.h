@@ -160,6 +160,11 @@ struct Batch {
   std::span<const int32_t> page_table;  // page numbers of all segments
 };
 
+/// How rows of the latent and pooled-key planes are kept: as wide as activations (fp32 on the CPU, bf16 on CUDA), or as
+/// e4m3 codes with one power-of-two scale a row (quant/kv_row.h), the same rows on every backend. Ops read what is kept:
+/// with kFp8 they give the bits that kWide gives on the rows' decoded values. The tail slot is never narrowed.
+enum class KvFormat : uint8_t { kWide, kFp8 };
+
 /// A per-page plane: element (page, i) at base + page·page_stride + i·row_bytes.
 struct Plane {
   std::byte* base = nullptr;
@@ -295,6 +300,6 @@ class Ops {
 };
 
 /// The CPU backend. `threads` < 1: one per hardware thread.
-std::unique_ptr<Ops> make_cpu_ops(int threads);
+std::unique_ptr<Ops> make_cpu_ops(int threads, KvFormat kv = KvFormat::kWide);
 
 }  // namespace firesteel

@@ -19,8 +19,8 @@ constexpr size_t kMinScratch = size_t{64} << 20;
 
 }  // namespace
 
-Result<std::unique_ptr<CudaOps>> CudaOps::make(int ordinal) {
-  std::unique_ptr<CudaOps> ops(new CudaOps());
+Result<std::unique_ptr<CudaOps>> CudaOps::make(int ordinal, KvFormat kv) {
+  std::unique_ptr<CudaOps> ops(new CudaOps(kv));
   ASSIGN_OR_RETURN(ops->device_, gpu::Device::open(ordinal));
   ASSIGN_OR_RETURN(ops->stream_, ops->device_->stream());
   ASSIGN_OR_RETURN(ops->kernels_, load_kernels(*ops->device_));
@@ -280,8 +280,8 @@ int cuda_device_count() {
   return count.ok() ? *count : 0;
 }
 
-Result<CudaOpsParts> make_cuda_ops_parts(int ordinal) {
-  ASSIGN_OR_RETURN(auto ops, cuda::CudaOps::make(ordinal));
+Result<CudaOpsParts> make_cuda_ops_parts(int ordinal, KvFormat kv) {
+  ASSIGN_OR_RETURN(auto ops, cuda::CudaOps::make(ordinal, kv));
   CudaOpsParts parts;
   parts.device = &ops->device();
   parts.stream = &ops->stream();
@@ -289,8 +289,8 @@ Result<CudaOpsParts> make_cuda_ops_parts(int ordinal) {
   return parts;
 }
 
-Result<std::unique_ptr<Ops>> make_cuda_ops(int ordinal) {
-  ASSIGN_OR_RETURN(CudaOpsParts parts, make_cuda_ops_parts(ordinal));
+Result<std::unique_ptr<Ops>> make_cuda_ops(int ordinal, KvFormat kv) {
+  ASSIGN_OR_RETURN(CudaOpsParts parts, make_cuda_ops_parts(ordinal, kv));
   return std::move(parts.ops);
 }
 

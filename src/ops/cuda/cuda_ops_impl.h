@@ -21,7 +21,7 @@ inline constexpr int32_t kStreams = 4;
 
 class CudaOps final : public Ops {
  public:
-  static Result<std::unique_ptr<CudaOps>> make(int ordinal);
+  static Result<std::unique_ptr<CudaOps>> make(int ordinal, KvFormat kv);
   ~CudaOps() override;
 
   gpu::Device& device() { return *device_; }
@@ -30,10 +30,8 @@ class CudaOps final : public Ops {
   std::string_view name() const override { return "cuda"; }
   std::string_view device() const override { return device_->info().name; }
   size_t act_size() const override { return sizeof(Bits16); }
-  size_t latent_row_bytes(int32_t latent) const override {
-    return sizeof(Bits16) * static_cast<size_t>(latent);
-  }
-  size_t pool_row_bytes(int32_t dim) const override { return sizeof(Bits16) * static_cast<size_t>(dim); }
+  size_t latent_row_bytes(int32_t latent) const override { return kv_bytes(latent); }
+  size_t pool_row_bytes(int32_t dim) const override { return kv_bytes(dim); }
   size_t kda_slot_bytes(const KdaWeights& w) const override;
   size_t tail_slot_bytes(const IndexerWeights& w) const override;
   size_t matrix_bytes(const MatrixSpec& spec) const override { return packed_layout(spec).bytes; }
@@ -129,7 +127,10 @@ class CudaOps final : public Ops {
     gpu::Graph graph;
   };
 
-  CudaOps() = default;
+  explicit CudaOps(KvFormat kv) : kv_(kv) {}
+
+  /// Bytes of a row of n values in a KV plane.
+  size_t kv_bytes(int32_t n) const;
 
   template <typename P>
   void run(const gpu::Kernel<P>& kernel, const gpu::LaunchShape& shape, const P& params) {
@@ -184,6 +185,7 @@ class CudaOps final : public Ops {
 
   int32_t max_position() const { return max_position_; }
 
+  const KvFormat kv_;
   // Order matters: what is made from the device goes before it.
   std::unique_ptr<gpu::Device> device_;
   gpu::Stream stream_;

@@ -144,6 +144,8 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("pool_append", k.pool_append));
   RETURN_IF_ERROR(loader.get("pool_score", k.pool_score));
   RETURN_IF_ERROR(loader.get("pool_pick", k.pool_pick));
+  RETURN_IF_ERROR(loader.get("pool_pick_again", k.pool_pick_again));
+  RETURN_IF_ERROR(loader.get("pool_pick_large", k.pool_pick_large));
   RETURN_IF_ERROR(loader.open("plain"));
   RETURN_IF_ERROR(loader.get("pool_score_plain", k.pool_score_plain));
   RETURN_IF_ERROR(loader.get("attend_plain", k.attend_plain));
@@ -152,7 +154,10 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("absorb_many", k.absorb_many));
   RETURN_IF_ERROR(loader.get("expand_few", k.expand_few));
   RETURN_IF_ERROR(loader.get("expand_many", k.expand_many));
-  RETURN_IF_ERROR(loader.get("attend", k.attend, kAttendShared));
+  RETURN_IF_ERROR(loader.get("attend_chunk", k.attend_chunk, kAttendShared));
+  RETURN_IF_ERROR(loader.get("attend_chunk_fp8", k.attend_chunk_fp8, kAttendShared));
+  RETURN_IF_ERROR(loader.get("attend_row", k.attend_row, kAttendShared));
+  RETURN_IF_ERROR(loader.get("attend_row_fp8", k.attend_row_fp8, kAttendShared));
   RETURN_IF_ERROR(loader.get("attend_merge", k.attend_merge));
   return k;
 }

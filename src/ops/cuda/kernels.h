@@ -44,13 +44,12 @@ struct Kernels {
   gpu::Kernel<AppendParams> latent_append;
   gpu::Kernel<PoolAppendParams> pool_append;
   gpu::Kernel<PoolScoreParams> pool_score, pool_score_plain;
-  gpu::Kernel<PoolPickParams> pool_pick;
+  gpu::Kernel<PoolPickParams> pool_pick, pool_pick_again, pool_pick_large;
   gpu::Kernel<AbsorbParams> absorb_few, absorb_many, expand_few, expand_many;
-  gpu::Kernel<AttentionParams> attend, attend_merge;
+  gpu::Kernel<AttentionParams> attend_chunk, attend_chunk_fp8, attend_row, attend_row_fp8, attend_merge;
   gpu::Kernel<PlainAttentionParams> attend_plain;
 };
 
-inline constexpr unsigned kAttendShared = 2 * 32 * 520 * 2 + 32 * 33 * 4 + 32 * 40 * 2 + 32 * 4 + 128 * 8;
 inline constexpr int kAttendChunk = 128;
 
 Result<Kernels> load_kernels(const gpu::Device& device);

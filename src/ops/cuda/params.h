@@ -295,7 +295,7 @@ struct AppendParams {
   const Bits16* c;
   uint8_t* plane;
   int64_t page_stride;
-  int32_t width;
+  int32_t width, row_bytes, fp8;
 };
 
 struct PoolAppendParams {
@@ -309,7 +309,7 @@ struct PoolAppendParams {
   int64_t page_stride;
   uint8_t* tail;
   int64_t tail_stride;
-  int32_t dim, kpool;
+  int32_t dim, kpool, row_bytes, fp8;
 };
 
 struct PoolScoreParams {
@@ -319,16 +319,25 @@ struct PoolScoreParams {
   const uint8_t* pools;
   int64_t page_stride;
   float* scores;  // [row - first_row, max_pools]
-  int32_t first_row, row_count, heads, dim, kpool;
+  int32_t first_row, row_count, heads, dim, kpool, row_bytes, fp8;
   int32_t max_pools;  // row length of scores
 };
+
+inline constexpr unsigned kAttendShared = 92672;  // dynamic shared memory of the attend kernels
+
+inline constexpr int kPickStretch = 8192;  // pools chosen from by one block
+inline constexpr int kPickAgain = 16384;   // most candidates that the second choice takes
+inline constexpr int kPickRows = 8;        // rows scored together
 
 struct PoolPickParams {
   BatchView batch;
   const float* scores;
   int32_t* pools;  // [rows, out_stride]
   int32_t* count;
-  int32_t first_row, row_count, max_pools, out_stride, top_pools, kpool;
+  // The best of each stretch of a row that has several: [row - first_row, stretches, top_pools].
+  uint32_t* candidate_keys;
+  int32_t* candidates;
+  int32_t first_row, row_count, max_pools, out_stride, top_pools, kpool, stretches;
 };
 
 struct AbsorbParams {   // q̃[row, head, latent] = W_Kᵀ q, per head; or o[row, head, v] = W_V õ
@@ -347,7 +356,7 @@ struct PlainAttentionParams {  // any shape, all of it in one kernel
   const int32_t* pools;
   const int32_t* count;
   Bits16* out;  // [rows, heads·v_dim]
-  int32_t sel_stride, kpool, heads, qk_dim, v_dim, latent, kv_f32;
+  int32_t sel_stride, kpool, heads, qk_dim, v_dim, latent, kv_f32, row_bytes, fp8;
   float scale;
 };
 
@@ -358,7 +367,7 @@ struct AttentionParams {
   int64_t page_stride;
   const int32_t* pools;
   const int32_t* count;
-  int32_t sel_stride, kpool;
+  int32_t sel_stride, kpool, row_bytes;
   float* part_o;   // [rows, chunks, heads, latent]
   float* part_ml;  // [rows, chunks, heads, 2]
   Bits16* out;     // merged õ [rows, heads, latent] bf16
