@@ -349,8 +349,70 @@ void bench_hyper(Bench& b) {
            [&](int i) {
              b.ops().hyper_pre(Stage::kMain, sites[static_cast<size_t>(i)], streams, x, post, comb);
            });
+    b.time("hyper_next", rows, kSites, matrix_size(sites[0].fn) + 3 * streams_bytes + 6.0 * rows * kHidden, 0,
+           [&](int i) {
+             b.ops().hyper_next(Stage::kMain, sites[static_cast<size_t>(i)], y, streams, x, post, comb);
+           });
     b.time("hyper_post", rows, kSites, 2 * streams_bytes + 4.0 * rows * kHidden, 0,
            [&](int) { b.ops().hyper_post(Stage::kMain, y, post, comb, kHidden, streams); });
+  }
+}
+
+/// The products around KDA and DSA that go together, in bf16.
+void bench_joined(Bench& b) {
+  constexpr int kLayers = 8;
+  constexpr int32_t kInner = kHeads * 128;
+  std::vector<Matrix> qkv, f_a, g_a, beta, f_b, g_b, qkv_a, k, gate, weights, q_b, q;
+  for (int i = 0; i < kLayers; ++i) {
+    const auto add = [&](std::vector<Matrix>& to, int32_t n, int32_t columns) {
+      to.push_back(b.matrix(MatrixFormat::kBf16, n, columns));
+    };
+    for (int j = 0; j < 3; ++j) add(qkv, kInner, kHidden);
+    for (auto* m : {&f_a, &g_a, &k, &gate}) add(*m, 128, kHidden);
+    for (auto* m : {&beta, &weights}) add(*m, 32, kHidden);
+    for (auto* m : {&f_b, &g_b}) add(*m, kInner, 128);
+    add(qkv_a, 1536, kHidden);
+    add(qkv_a, 512, kHidden);
+    add(q_b, kHeads * 256, 1536);
+    add(q, 32 * 128, 1536);
+  }
+  const auto most = static_cast<size_t>(*std::max_element(b.rows().begin(), b.rows().end()));
+  Act* x = b.act(most * kHidden);
+  Act* wide[4];
+  for (Act*& y : wide) y = b.act(most * 3 * kInner);
+  for (const int32_t rows : b.rows()) {
+    b.bind(rows, 0);
+    const auto time = [&](const char* name, const std::function<std::vector<LinearJob>(size_t)>& jobs) {
+      double bytes = 0;
+      for (const LinearJob& job : jobs(0))
+        for (const Matrix& m : job.ws) bytes += matrix_size(m) + 2.0 * rows * m.spec.n;
+      b.time(name, rows, kLayers, bytes, 0, [&](int i) {
+        const std::vector<LinearJob> list = jobs(static_cast<size_t>(i));
+        b.ops().linears(Stage::kMain, list);
+      });
+    };
+    time("products of a KDA layer's x", [&](size_t i) {
+      return std::vector<LinearJob>{{{&qkv[3 * i], 3}, x, wide[0]},
+                                    {{&f_a[i], 1}, x, wide[1]},
+                                    {{&g_a[i], 1}, x, wide[2]},
+                                    {{&beta[i], 1}, x, wide[3]}};
+    });
+    time("small products of a KDA layer's x", [&](size_t i) {
+      return std::vector<LinearJob>{
+          {{&f_a[i], 1}, x, wide[1]}, {{&g_a[i], 1}, x, wide[2]}, {{&beta[i], 1}, x, wide[3]}};
+    });
+    time("products f_b, g_b", [&](size_t i) {
+      return std::vector<LinearJob>{{{&f_b[i], 1}, x, wide[0]}, {{&g_b[i], 1}, x, wide[1]}};
+    });
+    time("products of a DSA layer's x", [&](size_t i) {
+      return std::vector<LinearJob>{{{&qkv_a[2 * i], 2}, x, wide[0]},
+                                    {{&k[i], 1}, x, wide[1]},
+                                    {{&gate[i], 1}, x, wide[2]},
+                                    {{&weights[i], 1}, x, wide[3]}};
+    });
+    time("products of a query latent", [&](size_t i) {
+      return std::vector<LinearJob>{{{&q_b[i], 1}, x, wide[0]}, {{&q[i], 1}, x, wide[1]}};
+    });
   }
 }
 
@@ -502,6 +564,7 @@ int run(int argc, char** argv) {
     bench_linear(b, "linear EXL3 mul1 6 bits 12288x4096", MatrixFormat::kExl3, 12288, 4096, 6,
                  Codebook::kMul1);
   }
+  if (wanted("products")) bench_joined(b);
   if (wanted("hyper")) bench_hyper(b);
   if (wanted("router")) bench_router(b);
   if (wanted("kda")) bench_kda(b);

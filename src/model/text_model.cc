@@ -160,15 +160,19 @@ Status TextModel::forward(const Batch& batch, std::span<const int32_t> logit_row
 
 void TextModel::issue(const Batch& batch, std::span<const int32_t> logit_rows, ForwardHooks* hooks) {
   ops_.embed(Stage::kMain, weights_.embedding, b_.streams);
+  // The end of a site and the start of the next go together: the streams are read and written once.
+  ops_.hyper_pre(Stage::kMain, weights_.layers.front().attention_site, b_.streams, b_.x, b_.post, b_.comb);
   for (int32_t i = 0; i < config_.layers; ++i) {
     const Layer& layer = weights_.layers[static_cast<size_t>(i)];
-    ops_.hyper_pre(Stage::kMain, layer.attention_site, b_.streams, b_.x, b_.post, b_.comb);
     attention(i, layer.block, batch, hooks);
-    ops_.hyper_post(Stage::kMain, b_.part, b_.post, b_.comb, config_.hidden, b_.streams);
-
-    ops_.hyper_pre(Stage::kMain, layer.mlp_site, b_.streams, b_.x, b_.post, b_.comb);
+    ops_.hyper_next(Stage::kMain, layer.mlp_site, b_.part, b_.streams, b_.x, b_.post, b_.comb);
     feed_forward(i, layer.block, batch.rows, hooks);
-    ops_.hyper_post(Stage::kMain, b_.part, b_.post, b_.comb, config_.hidden, b_.streams);
+    if (i + 1 < config_.layers) {
+      ops_.hyper_next(Stage::kMain, weights_.layers[static_cast<size_t>(i) + 1].attention_site, b_.part,
+                      b_.streams, b_.x, b_.post, b_.comb);
+    } else {
+      ops_.hyper_post(Stage::kMain, b_.part, b_.post, b_.comb, config_.hidden, b_.streams);
+    }
     if (hooks != nullptr) hooks->streams(i, b_.streams, batch.rows);
   }
   const std::span<const int32_t> all(all_rows_.data(), static_cast<size_t>(batch.rows));

@@ -59,7 +59,6 @@ class TextModel final : public Model {
   void attention(int32_t layer, const Block& block, const Batch& batch, ForwardHooks* hooks);
   void kda(const KdaLayer& layer);
   void dsa(int32_t layer, const DsaLayer& dsa, const Batch& batch, ForwardHooks* hooks);
-  void select(int32_t layer, const IndexerLayer& indexer, const Batch& batch, ForwardHooks* hooks);
   void feed_forward(int32_t layer, const Block& block, int32_t rows, ForwardHooks* hooks);
   void exchange();
   /// Logits of `rows` of `hidden`.

@@ -187,6 +187,13 @@ struct Selection {
 
 // -------------------------------------------------------------------------------------------------------------- ops
 
+/// What one call of linear does.
+struct LinearJob {
+  std::span<const Matrix> ws;
+  const Act* x = nullptr;
+  Act* y = nullptr;
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -244,9 +251,15 @@ class Ops {
   virtual void hyper_pre(Stage, const HyperSite& w, const Act* streams, Act* x, float* post, float* comb) = 0;
   /// streams[k] = post[k]·y + Σ_j comb[j,k]·streams[j], in place. y [T,H].
   virtual void hyper_post(Stage, const float* y, const float* post, const float* comb, int32_t hidden, Act* streams) = 0;
+  /// hyper_post, then hyper_pre of the next site: post and comb are the ended site's and become the next one's. The
+  /// same bits as the two.
+  virtual void hyper_next(Stage, const HyperSite& w, const float* y, Act* streams, Act* x, float* post, float* comb);
 
   /// y[t, i] = Σ_k w[i,k]·x[t,k] for matrices that share x, their outputs side by side: y has row length Σ n.
   virtual void linear(Stage, std::span<const Matrix> ws, const Act* x, Act* y) = 0;
+  /// linear of every job, in any order: none may read what another writes. The same bits; backends that wait for
+  /// launches run them together.
+  virtual void linears(Stage, std::span<const LinearJob> jobs);
   virtual void linear_f32(Stage, const Matrix& w, const Act* x, int32_t rows, float* y) = 0;
   /// Row-parallel: the local K-slices, each summed alone, then (s0+s1)+(s2+s3), s0+s1 or s0: part [T, n].
   virtual void linear_sliced(Stage, const Matrix& w, const Act* x, float* part) = 0;

@@ -57,7 +57,10 @@ class CudaOps final : public Ops {
   void hyper_pre(Stage, const HyperSite& w, const Act* streams, Act* x, float* post, float* comb) override;
   void hyper_post(Stage, const float* y, const float* post, const float* comb, int32_t hidden,
                   Act* streams) override;
+  void hyper_next(Stage, const HyperSite& w, const float* y, Act* streams, Act* x, float* post,
+                  float* comb) override;
   void linear(Stage, std::span<const Matrix> ws, const Act* x, Act* y) override;
+  void linears(Stage, std::span<const LinearJob> jobs) override;
   void linear_f32(Stage, const Matrix& w, const Act* x, int32_t rows, float* y) override;
   void linear_sliced(Stage, const Matrix& w, const Act* x, float* part) override;
   void rms_norm(Stage, const float* w, float eps, int32_t n, const Act* x, int32_t ldx, Act* y) override;
@@ -104,6 +107,7 @@ class CudaOps final : public Ops {
     // says how many.
     bool unit_sums = false;
     int32_t unit_span = 1;
+    const PartIo* io = nullptr;  // each matrix's own x and y instead (bf16, no padding, one launch)
   };
   /// The routed pairs of an expert op, grouped.
   struct Pairs {
@@ -164,6 +168,10 @@ class CudaOps final : public Ops {
   void products(std::span<const Matrix> ws, Product& p);
   void product_f32(const Matrix& w, const Product& p, int32_t column);
   static void set_slices(Product& p, const MatrixSpec& spec, int64_t stride);
+  /// Streams and next site in two launches; y = nullptr: the streams stay. Shapes that mixes() names.
+  void hyper_mix(const HyperSite& w, const float* y, Act* streams, Act* x, float* post, float* comb);
+  HyperFinishParams hyper_finish_params(const HyperSite& w, const Act* streams, Act* x, float* post,
+                                        float* comb) const;
   /// Sums slices to `part`.
   void combine_slices(const float* slices, int64_t stride, int32_t count, int32_t rows, int32_t n,
                       float* part);

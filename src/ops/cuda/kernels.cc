@@ -110,11 +110,7 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.open("elementwise"));
   RETURN_IF_ERROR(loader.get("embed", k.embed));
   RETURN_IF_ERROR(loader.get("mtp_input", k.mtp_input));
-  RETURN_IF_ERROR(loader.get("hyper_finish", k.hyper_finish));
-  RETURN_IF_ERROR(loader.get("hyper_finish_4k", k.hyper_finish_4k));
-  RETURN_IF_ERROR(loader.get("hyper_finish_8k", k.hyper_finish_8k));
   RETURN_IF_ERROR(loader.get("pad_rows", k.pad_rows));
-  RETURN_IF_ERROR(loader.get("hyper_post", k.hyper_post));
   RETURN_IF_ERROR(loader.get("rms_norm", k.rms_norm));
   RETURN_IF_ERROR(loader.get("head_input", k.head_input));
   RETURN_IF_ERROR(loader.get("gather", k.gather));
@@ -126,9 +122,17 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("exchange_wait", k.exchange_wait));
   RETURN_IF_ERROR(loader.open("random"));
   RETURN_IF_ERROR(loader.get("random_fill", k.random_fill));
-  RETURN_IF_ERROR(loader.open("experts"));
+  RETURN_IF_ERROR(loader.open("hyper"));
+  RETURN_IF_ERROR(loader.get("hyper_mix", k.hyper_mix));
+  RETURN_IF_ERROR(loader.get("hyper_finish_4k", k.hyper_finish_4k));
+  RETURN_IF_ERROR(loader.get("hyper_finish_8k", k.hyper_finish_8k));
+  RETURN_IF_ERROR(loader.get("hyper_finish_any", k.hyper_finish_any));
+  RETURN_IF_ERROR(loader.get("hyper_post", k.hyper_post));
+  RETURN_IF_ERROR(loader.open("router"));
+  RETURN_IF_ERROR(loader.get("router_few", k.router_few));
   RETURN_IF_ERROR(loader.get("router_pick_320", k.router_pick_320));
   RETURN_IF_ERROR(loader.get("router_pick_1024", k.router_pick_1024));
+  RETURN_IF_ERROR(loader.open("experts"));
   RETURN_IF_ERROR(loader.get("group_pairs", k.group_pairs));
   RETURN_IF_ERROR(loader.get("rotate", k.rotate));
   RETURN_IF_ERROR(loader.get("group_and_rotate", k.group_and_rotate));
@@ -139,6 +143,7 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("kda_prepare", k.kda_prepare));
   RETURN_IF_ERROR(loader.get("kda_recur", k.kda_recur));
   RETURN_IF_ERROR(loader.get("kda_out", k.kda_out));
+  RETURN_IF_ERROR(loader.get("kda_few", k.kda_few));
   RETURN_IF_ERROR(loader.open("index"));
   RETURN_IF_ERROR(loader.get("latent_append", k.latent_append));
   RETURN_IF_ERROR(loader.get("pool_append", k.pool_append));

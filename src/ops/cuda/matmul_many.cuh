@@ -114,10 +114,7 @@ __device__ __forceinline__ void matmul_many(const MatmulParams& p) {
       for (int r = 0; r < 4; ++r) {
         const int row = 8 * t + 2 * (lane & 3) + (r & 1), channel = channel0 + (lane >> 2) + 8 * (r >> 1);
         if (active && row < work.rows && channel < m.n) {
-          store_y(p,
-                  slice * p.slice_stride + (work.first_row + row) * p.ldy + p.parts[work.part].column -
-                      p.column_shift + channel,
-                  total[t][r]);
+          store_out(p, work, slice, row, channel - work.first_channel, total[t][r]);
         }
       }
   }
@@ -241,10 +238,7 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
         const int row = row_half * 64 + 8 * t + 2 * (lane & 3) + (r & 1);
         const int channel = work.first_channel + (tile0 + i) * kTileN + (lane >> 2) + 8 * (r >> 1);
         if (row < work.rows && channel < m.n) {
-          store_y(p,
-                  slice * p.slice_stride + (work.first_row + row) * p.ldy + p.parts[work.part].column -
-                      p.column_shift + channel,
-                  total[i][t][r]);
+          store_out(p, work, slice, row, channel - work.first_channel, total[i][t][r]);
         }
       }
 }

@@ -19,7 +19,6 @@ inline constexpr int kGroupK = 64;    // columns of a packed group
 inline constexpr int kBlockN = 128;  // output channels of a thread block with a Hadamard, or of a prompt tile
 inline constexpr int kRowsPerTile = 64;  // rows of a prompt tile
 inline constexpr int kMaxJoined = 8;
-inline constexpr int kMaxHyperSums = 64;  // slices · units of a hyper-connection matrix
 inline constexpr int kMaxRowList = 256;
 
 /// One matrix as kernels see it.
@@ -34,6 +33,13 @@ struct MatrixRef {
   int32_t block_begin;  // first column block of this matrix in the grid
   int32_t kind;         // bits + 16·codebook for EXL3
   int32_t pad;
+};
+
+/// Input and output of one of several matrices that are launched together but do not share them.
+struct PartIo {
+  const Bits16* x;
+  Bits16* y;
+  int64_t ldx, ldy;
 };
 
 /// Rows of one expert handled together.
@@ -65,7 +71,9 @@ struct MatmulParams {
   const int32_t* pair_row;  // row of x of each pair; nullptr: the pair's index
   int32_t table_stride;
   int32_t x_part_stride;  // rows of x between parts (gate and up rotated apart), 0: shared
+  int32_t apart;          // 1: x and y of every matrix are its own, in io (no slices, bf16 outputs)
   MatrixRef parts[kMaxJoined];
+  PartIo io[kMaxJoined];
 };
 
 struct MatvecF32Params {  // fp32 weights: one warp an output
@@ -173,28 +181,6 @@ struct EmbedParams {
   float eps;
 };
 
-struct HyperFinishParams {
-  const float* z;  // [slices · unit_span, rows, 24]
-  int64_t slice_stride;
-  const Bits16* streams;  // [rows, 4, h]
-  const float* base;
-  const float* scale;
-  const float* norm;
-  Bits16* x;
-  float* post;
-  float* comb;
-  int32_t rows, hidden, slices, unit_span, iters;
-  float rms_eps, hc_eps;
-};
-
-struct HyperPostParams {
-  const float* y;
-  const float* post;
-  const float* comb;
-  Bits16* streams;
-  int32_t rows, hidden;
-};
-
 struct RmsParams {
   const float* w;
   const Bits16* x;
@@ -255,39 +241,6 @@ struct GluParams {
   Bits16* out;
   int32_t rows, width;
   float limit;
-};
-
-struct RouterParams {
-  const float* logits;  // [units, rows, experts]
-  const float* bias;
-  int32_t* idx;
-  float* weight;
-  int64_t unit_stride;
-  int32_t units, rows, experts, top_k, groups, top_groups, norm_topk;
-  float factor;
-};
-
-struct KdaParams {
-  BatchView batch;
-  const Bits16* qkv;  // [rows, 3·heads·dim]
-  const Bits16* f;
-  const Bits16* b;
-  const Bits16* g;
-  Bits16* out;
-  const float* conv;
-  const float* a_log;
-  const float* dt_bias;
-  const float* o_norm;
-  uint8_t* state;
-  int64_t slot_stride;
-  float* q;  // scratch [rows, heads·dim]: normalised query
-  float* k;
-  float* v;
-  float* decay;
-  float* beta;  // [rows, heads]
-  float* o;     // [rows, heads·dim]
-  int32_t heads, dim, taps;
-  float lower_bound, rms_eps;
 };
 
 struct AppendParams {
