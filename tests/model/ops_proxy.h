@@ -49,6 +49,11 @@ class OpsProxy : public Ops {
                   Act* streams) override {
     in_->hyper_post(s, y, post, comb, hidden, streams);
   }
+  void hyper_next(Stage s, const HyperSite& w, const float* y, Act* streams, Act* x, float* post,
+                  float* comb) override {
+    in_->hyper_next(s, w, y, streams, x, post, comb);
+  }
+  void linears(Stage s, std::span<const LinearJob> jobs) override { in_->linears(s, jobs); }
   void linear(Stage s, std::span<const Matrix> ws, const Act* x, Act* y) override {
     in_->linear(s, ws, x, y);
   }
