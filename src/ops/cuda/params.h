@@ -20,6 +20,7 @@ inline constexpr int kBlockN = 128;  // output channels of a thread block with a
 inline constexpr int kRowsPerTile = 64;  // rows of a prompt tile
 inline constexpr int kMaxJoined = 8;
 inline constexpr int kMaxHyperSums = 64;  // slices · units of a hyper-connection matrix
+inline constexpr int kMaxFewPairs = 1024;  // routed pairs of few rows
 inline constexpr int kMaxRowList = 256;
 
 /// One matrix as kernels see it.
@@ -108,6 +109,51 @@ struct ExpertActParams {  // SiLU(min(g, limit)) · clamp(u), then the down inpu
   int32_t table_stride;
 };
 
+/// Up to 8 pairs of one expert and where its matrices lie: all that a block of few rows must read first.
+struct alignas(16) FewItem {
+  const uint8_t* gate;
+  const uint8_t* up;
+  const uint8_t* down;
+  const Bits16* svh_gate;
+  const Bits16* svh_up;
+  const Bits16* suh_down;
+  const Bits16* svh_down;
+  int32_t count, pad;
+  int32_t pair[8], row[8];  // beyond count: the first again; a pair is row · top_k + its place
+};
+
+struct FewBeginParams {  // few rows: items from the routing, inputs rotated
+  const int32_t* idx;    // [rows, top_k], ascending within a row
+  const MatrixRef* table;
+  FewItem* items;  // [rows · top_k], those not needed with count 0
+  int32_t* counters;
+  int32_t counter_count;
+  int32_t rows, top_k;
+  int32_t by_pair;  // gate and up have input scales of their own: y holds gate rows of all pairs, then up rows
+  const Bits16* suh;  // of all, unless by_pair
+  const Bits16* x;    // [rows, k]
+  Bits16* y;
+  int32_t k;
+};
+
+struct ExpertFewParams {
+  const FewItem* items;
+  const Bits16* x;  // rotated: [rows, k] or, by pair, [2][pairs, k]
+  float* sums;      // [units, pairs, 2·width]
+  Bits16* act;      // [pairs, width], rotated for the down product
+  float* slices;    // [slices, pairs, hidden]
+  int64_t unit_stride, slice_stride, shared_stride;
+  int32_t* counters;      // [items, gate blocks]
+  int32_t* row_counters;  // [rows, down blocks]
+  const float* shared;    // [slices, rows, hidden] or nullptr
+  const float* weight;    // [rows, top_k]
+  float* part;            // [rows, hidden]
+  int32_t k, width, hidden, pairs, top_k, by_pair;
+  int32_t units, units_a_block;
+  int32_t slice_begin[4], slice_end[4];
+  float limit;
+};
+
 struct FinishParams {  // EXL3 unit sums of few rows to outputs: sum, Hadamard, svh
   const float* sums;   // [slices · unit_span, rows, ld]
   void* y;
@@ -145,11 +191,6 @@ struct GroupParams {     // (row, expert) pairs sorted by expert
   int32_t* item_count;
   int32_t* counts;  // [experts + 1] offsets
   int32_t rows, top_k, experts, rows_per_item;
-};
-
-struct GroupRotateParams {
-  GroupParams group;
-  RotateParams rotate;
 };
 
 struct BatchView {             // the bound batch, in device memory
