@@ -23,9 +23,6 @@ Result<std::unique_ptr<CudaOps>> CudaOps::make(int ordinal) {
   std::unique_ptr<CudaOps> ops(new CudaOps());
   ASSIGN_OR_RETURN(ops->device_, gpu::Device::open(ordinal));
   ASSIGN_OR_RETURN(ops->stream_, ops->device_->stream());
-  ASSIGN_OR_RETURN(ops->side_, ops->device_->stream());
-  ASSIGN_OR_RETURN(ops->side_fork_, ops->device_->event(false));
-  ASSIGN_OR_RETURN(ops->side_join_, ops->device_->event(false));
   ASSIGN_OR_RETURN(ops->kernels_, load_kernels(*ops->device_));
   ASSIGN_OR_RETURN(ops->staging_, ops->device_->allocate_pinned(kStagingBytes, "the loading buffer"));
   ASSIGN_OR_RETURN(ops->bound_, ops->device_->allocate(kBoundBytes, "the batch tables"));

@@ -1,4 +1,4 @@
-// The experts of few rows, all EXL3 (experts_few.cuh): three launches, the shared expert beside them.
+// The experts of few rows, all EXL3 (experts_few.cuh): three launches.
 #include <algorithm>
 #include <cstdlib>
 
@@ -16,6 +16,15 @@ bool CudaOps::experts_few_apply(const ExpertTable& table, const ExpertWeights& w
   return true;
 }
 
+bool CudaOps::shared_within(const ExpertWeights& w) {
+  const MatrixSpec& gate = w.shared_gate.spec;
+  const MatrixSpec& down = w.shared_down.spec;
+  const MatrixSpec& routed = w.down[0].spec;
+  return gate.format == MatrixFormat::kBf16 && w.shared_up.spec.format == MatrixFormat::kBf16 &&
+         down.format == MatrixFormat::kBf16 && gate.n == w.width && down.k == w.width &&
+         down.slices == routed.slices && std::equal(down.slice_end, down.slice_end + 4, routed.slice_end);
+}
+
 size_t CudaOps::shared_expert_bytes(const ExpertWeights& w) {
   if (w.shared_gate.spec.n == 0) return 0;
   const Matrix both[2] = {w.shared_gate, w.shared_up};
@@ -25,7 +34,7 @@ size_t CudaOps::shared_expert_bytes(const ExpertWeights& w) {
          padded(static_cast<size_t>(w.shared_down.spec.slices) * rows * static_cast<size_t>(w.shared_gate.spec.k) * 4);
 }
 
-const float* CudaOps::shared_expert(const ExpertWeights& w, const Act* x) {
+float* CudaOps::shared_expert(const ExpertWeights& w, const Act* x) {
   if (w.shared_gate.spec.n == 0) return nullptr;
   const int32_t hidden = w.shared_gate.spec.k, width = w.shared_gate.spec.n;
   const auto rows = static_cast<size_t>(rows_);
@@ -61,29 +70,28 @@ void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, cons
   const int32_t hidden = gate.k, pairs = rows_ * w.top_k, units = (hidden + kUnit - 1) / kUnit;
   const int32_t gate_blocks = w.width / kBlockN, down_blocks = hidden / kBlockN;
   const int32_t rotated_rows = w.shared_suh ? rows_ : 2 * pairs;
+  const bool within = shared_within(w);  // the shared expert is part of these kernels
+  const int32_t shared_items = within ? (rows_ + 7) / 8 : 0;
   const auto count = [](int64_t a, int64_t b, int64_t c = 1) { return static_cast<size_t>(a * b * c); };
-  const size_t items_size = static_cast<size_t>(pairs), counters_size = count(pairs, gate_blocks) + count(rows_, down_blocks),
+  const size_t counters_size = count(pairs + shared_items, gate_blocks) + count(rows_, down_blocks),
                rotated_size = count(rotated_rows, hidden), sums_size = count(units, pairs, 2 * w.width),
-               act_size = count(pairs, w.width), slices_size = count(down.slices, pairs, hidden);
-  if (!begin_scratch(padded(items_size * sizeof(FewItem)) + padded(counters_size * 4) + padded(rotated_size * 2) +
+               act_size = count(pairs, w.width), slices_size = count(down.slices, pairs, hidden),
+               shared_sums_size = within ? count(units, rows_, 2 * w.width) : 0,
+               shared_act_size = within ? count(rows_, w.width) : 0,
+               shared_size = within ? count(down.slices, rows_, hidden) : 0;
+  if (!begin_scratch(padded(count(pairs, sizeof(FewItem))) + padded(counters_size * 4) + padded(rotated_size * 2) +
                      padded(sums_size * 4) + padded(act_size * 2) + padded(slices_size * 4) +
-                     shared_expert_bytes(w) + 4096)) {
+                     padded(shared_sums_size * 4) + padded(shared_act_size * 2) + padded(shared_size * 4) +
+                     (within ? 0 : shared_expert_bytes(w)) + 4096)) {
     return;
   }
-
-  // The shared expert's reads overlap the decoding of the others.
-  const float* shared = nullptr;
-  const bool beside = w.shared_gate.spec.n > 0;
-  if (beside) {
-    begin_side();
-    shared = shared_expert(w, x);
-    end_side();
-  }
+  ExpertFewParams p{};
+  if (!within) p.shared = shared_expert(w, x);
 
   FewBeginParams b{};
   b.idx = idx;
   b.table = table.refs;
-  b.items = take<FewItem>(items_size);
+  b.items = take<FewItem>(static_cast<size_t>(pairs));
   b.counters = take<int32_t>(counters_size);
   b.counter_count = static_cast<int32_t>(counters_size);
   b.rows = rows_;
@@ -95,20 +103,32 @@ void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, cons
   b.k = hidden;
   run(kernels_.few_begin, {{static_cast<unsigned>(rotated_rows) + 1}, 1024}, b);
 
-  ExpertFewParams p{};
   p.items = b.items;
+  if (rows_ == 1) p.idx = idx;
+  p.table = table.refs;
   p.x = b.y;
   p.sums = take<float>(sums_size);
   p.act = take<Bits16>(act_size);
   p.slices = take<float>(slices_size);
   p.unit_stride = int64_t{2} * pairs * w.width;
   p.slice_stride = static_cast<int64_t>(pairs) * hidden;
-  p.shared_stride = static_cast<int64_t>(rows_) * hidden;
   p.counters = b.counters;
-  p.row_counters = b.counters + count(pairs, gate_blocks);
-  p.shared = shared;
+  p.row_counters = b.counters + count(pairs + shared_items, gate_blocks);
   p.weight = weight;
   p.part = part;
+  p.shared_stride = static_cast<int64_t>(rows_) * hidden;
+  if (within) {
+    p.shared_gate = static_cast<const uint8_t*>(w.shared_gate.data);
+    p.shared_up = static_cast<const uint8_t*>(w.shared_up.data);
+    p.shared_down = static_cast<const uint8_t*>(w.shared_down.data);
+    p.shared_x = bits(x);
+    p.shared_sums = take<float>(shared_sums_size);
+    p.shared_act = take<Bits16>(shared_act_size);
+    p.shared = take<float>(shared_size);
+    p.shared_unit_stride = int64_t{2} * rows_ * w.width;
+    p.shared_items = shared_items;
+  }
+  p.rows = rows_;
   p.k = hidden;
   p.width = w.width;
   p.hidden = hidden;
@@ -124,10 +144,9 @@ void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, cons
     p.slice_end[i] = down.slices == 1 ? down.k : down.slice_end[i];
   }
   p.limit = w.limit;
-  const auto items = static_cast<unsigned>(pairs);
+  const auto items = static_cast<unsigned>(pairs + shared_items);
   run(kernels_of(gate).gate_up,
       {{static_cast<unsigned>(2 * gate_blocks), items, blocks_of(units, p.units_a_block)}, 256}, p);
-  if (beside) join_side();
   run(kernels_of(down).down,
       {{static_cast<unsigned>(down_blocks), items, static_cast<unsigned>(down.slices)}, 256}, p);
 }

@@ -123,7 +123,7 @@ class CudaOps final : public Ops {
 
   template <typename P>
   void run(const gpu::Kernel<P>& kernel, const gpu::LaunchShape& shape, const P& params) {
-    if (status_.ok()) check(device_->launch(*issue_to_, kernel, shape, params));
+    if (status_.ok()) check(device_->launch(stream_, kernel, shape, params));
   }
   void check(Status status) {
     if (status_.ok() && !status.ok()) status_ = std::move(status);
@@ -175,29 +175,17 @@ class CudaOps final : public Ops {
   bool experts_few_apply(const ExpertTable& table, const ExpertWeights& w) const;
   void experts_few(const ExpertTable& table, const ExpertWeights& w, const Act* x, const int32_t* idx,
                    const float* weight, float* part);
+  /// Whether those kernels take the shared expert too.
+  static bool shared_within(const ExpertWeights& w);
   /// The shared expert's slices [slices, rows, hidden] in scratch; nullptr without one.
   size_t shared_expert_bytes(const ExpertWeights& w);
-  const float* shared_expert(const ExpertWeights& w, const Act* x);
-
-  /// What is issued between begin_side and end_side runs beside what comes after, until join_side.
-  void begin_side() {
-    check(side_fork_.record(stream_));
-    check(side_fork_.wait_on(side_));
-    issue_to_ = &side_;
-  }
-  void end_side() {
-    check(side_join_.record(side_));
-    issue_to_ = &stream_;
-  }
-  void join_side() { check(side_join_.wait_on(stream_)); }
+  float* shared_expert(const ExpertWeights& w, const Act* x);
 
   int32_t max_position() const { return max_position_; }
 
   // Order matters: what is made from the device goes before it.
   std::unique_ptr<gpu::Device> device_;
-  gpu::Stream stream_, side_;
-  gpu::Event side_fork_, side_join_;
-  const gpu::Stream* issue_to_ = &stream_;
+  gpu::Stream stream_;
   Kernels kernels_;
   std::vector<gpu::Buffer> owned_;
   gpu::Buffer own_scratch_, staging_, bound_, tables_;

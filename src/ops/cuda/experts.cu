@@ -253,7 +253,8 @@ extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__
 
 /// Block 0 makes the items of few rows and zeroes the counters; the others rotate one row each.
 extern "C" __global__ void __launch_bounds__(1024) few_begin(const __grid_constant__ FewBeginParams p) {
-  begin_kernel();
+  begin_kernel<false>();
+  end_kernel();  // who comes next may read the routing before it waits
   const int pairs = p.rows * p.top_k;
   if (blockIdx.x > 0) {
     const int row = blockIdx.x - 1;

@@ -138,17 +138,28 @@ struct FewBeginParams {  // few rows: items from the routing, inputs rotated
 
 struct ExpertFewParams {
   const FewItem* items;
-  const Bits16* x;  // rotated: [rows, k] or, by pair, [2][pairs, k]
-  float* sums;      // [units, pairs, 2·width]
-  Bits16* act;      // [pairs, width], rotated for the down product
-  float* slices;    // [slices, pairs, hidden]
-  int64_t unit_stride, slice_stride, shared_stride;
-  int32_t* counters;      // [items, gate blocks]
+  const int32_t* idx;      // one row: its experts, whose weights are asked for before the items are there; or nullptr
+  const MatrixRef* table;  // expert e: gate, up, down at 3·e
+  const Bits16* x;         // rotated: [rows, k] or, by pair, [2][pairs, k]
+  float* sums;             // [units, pairs, 2·width]
+  Bits16* act;             // [pairs, width], rotated for the down product
+  float* slices;           // [slices, pairs, hidden]
+  int64_t unit_stride, slice_stride;
+  int32_t* counters;      // [shared items + items, gate blocks]
   int32_t* row_counters;  // [rows, down blocks]
-  const float* shared;    // [slices, rows, hidden] or nullptr
   const float* weight;    // [rows, top_k]
   float* part;            // [rows, hidden]
-  int32_t k, width, hidden, pairs, top_k, by_pair;
+  // The shared expert: in these kernels (bf16, shared_items of 8 rows before the other items) or computed before.
+  const uint8_t* shared_gate;
+  const uint8_t* shared_up;
+  const uint8_t* shared_down;
+  const Bits16* shared_x;  // [rows, k]
+  float* shared_sums;      // [units, rows, 2·width]
+  Bits16* shared_act;      // [rows, width]
+  float* shared;           // [slices, rows, hidden]; nullptr: no shared expert
+  int64_t shared_unit_stride, shared_stride;
+  int32_t shared_items;
+  int32_t rows, k, width, hidden, pairs, top_k, by_pair;
   int32_t units, units_a_block;
   int32_t slice_begin[4], slice_end[4];
   float limit;
