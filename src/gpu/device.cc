@@ -1,5 +1,4 @@
 #include "gpu/device.h"
-#include <cstdlib>
 
 #include "base/check.h"
 
@@ -214,10 +213,6 @@ Result<CuFunction> Device::prepare(const Module& module, const char* name, int s
   if (shared > kDefaultShared) {
     RETURN_IF_ERROR(check(driver_->function_set(function, kFuncMaxDynamicShared, shared), name));
   }
-  // One division of L1 for all: a multiprocessor that must change it waits until it is empty, so that kernels would
-  // not overlap.
-  int carve = 40; if (const char* e = getenv("DEC_CARVE")) carve = atoi(e);
-  if (carve >= 0) RETURN_IF_ERROR(check(driver_->function_set(function, kFuncCarveout, carve), name));
   return function;
 }
 

@@ -18,8 +18,8 @@ struct ExpertCase {
   int32_t hidden = 512, width = 256;
 };
 void PrintTo(const ExpertCase& c, std::ostream* out) {
-  *out << "format " << static_cast<int>(c.format) << " bits " << c.bits << " slices " << c.slices << " hidden "
-       << c.hidden;
+  *out << "format " << static_cast<int>(c.format) << " bits " << c.bits << " slices " << c.slices
+       << " hidden " << c.hidden;
 }
 
 constexpr int32_t kExperts = 12, kTop = 4;
@@ -127,24 +127,23 @@ TEST_P(Experts, MatchTheDefinitionAndDoNotDependOnTheBatch) {
   for (int32_t repeat = 0; repeat < 10; ++repeat) {
     const int32_t rows = repeat % 2 == 0 ? 8 : 1;
     expect_same_bits(run(*cuda_side(), cuda.w, 40, rows),
-                     Floats(whole.begin() + 40 * c.hidden, whole.begin() + (40 + rows) * c.hidden), "once more");
+                     Floats(whole.begin() + 40 * c.hidden, whole.begin() + (40 + rows) * c.hidden),
+                     "once more");
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, Experts,
-                         testing::Values(ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg},
-                                         // Several units of K, the last of them short, in all products.
-                                         ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg, 1664,
-                                                    1408},
-                                         ExpertCase{MatrixFormat::kExl3, false, false, 2, 5, Codebook::kMul1, 1664,
-                                                    1408},
-                                         ExpertCase{MatrixFormat::kExl3, false, true, 2, 4, Codebook::kMul1},
-                                         ExpertCase{MatrixFormat::kExl3, true, false, 1, 3, Codebook::kMcg},
-                                         ExpertCase{MatrixFormat::kExl3, false, true, 4, 2, Codebook::k3Inst},
-                                         ExpertCase{MatrixFormat::kBf16, false, true, 2, 0, Codebook::kMcg},
-                                         ExpertCase{MatrixFormat::kFp8Block, false, false, 2, 0,
-                                                    Codebook::kMcg},
-                                         ExpertCase{MatrixFormat::kF32, false, false, 1, 0, Codebook::kMcg}));
+INSTANTIATE_TEST_SUITE_P(
+    Formats, Experts,
+    testing::Values(ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg},
+                    // Several units of K, the last of them short, in all products.
+                    ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg, 1664, 1408},
+                    ExpertCase{MatrixFormat::kExl3, false, false, 2, 5, Codebook::kMul1, 1664, 1408},
+                    ExpertCase{MatrixFormat::kExl3, false, true, 2, 4, Codebook::kMul1},
+                    ExpertCase{MatrixFormat::kExl3, true, false, 1, 3, Codebook::kMcg},
+                    ExpertCase{MatrixFormat::kExl3, false, true, 4, 2, Codebook::k3Inst},
+                    ExpertCase{MatrixFormat::kBf16, false, true, 2, 0, Codebook::kMcg},
+                    ExpertCase{MatrixFormat::kFp8Block, false, false, 2, 0, Codebook::kMcg},
+                    ExpertCase{MatrixFormat::kF32, false, false, 1, 0, Codebook::kMcg}));
 
 }  // namespace
 }  // namespace firesteel::test

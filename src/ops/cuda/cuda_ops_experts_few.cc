@@ -1,6 +1,5 @@
 // The experts of few rows, all EXL3 (experts_few.cuh): three launches.
 #include <algorithm>
-#include <cstdlib>
 
 #include "ops/cuda/cuda_ops_impl.h"
 #include "ops/cuda/launch.h"
@@ -31,7 +30,8 @@ size_t CudaOps::shared_expert_bytes(const ExpertWeights& w) {
   const auto rows = static_cast<size_t>(rows_), width = static_cast<size_t>(w.shared_gate.spec.n);
   return product_bytes(both, rows_) + product_bytes({&w.shared_down, 1}, rows_) + padded(rows * width * 4) +
          padded(rows * width * 2) +
-         padded(static_cast<size_t>(w.shared_down.spec.slices) * rows * static_cast<size_t>(w.shared_gate.spec.k) * 4);
+         padded(static_cast<size_t>(w.shared_down.spec.slices) * rows *
+                static_cast<size_t>(w.shared_gate.spec.k) * 4);
 }
 
 float* CudaOps::shared_expert(const ExpertWeights& w, const Act* x) {
@@ -44,7 +44,8 @@ float* CudaOps::shared_expert(const ExpertWeights& w, const Act* x) {
   p.rows = rows_;
   Bits16* both = take<Bits16>(2 * rows * static_cast<size_t>(width));
   Bits16* act = take<Bits16>(rows * static_cast<size_t>(width));
-  float* out = take<float>(static_cast<size_t>(w.shared_down.spec.slices) * rows * static_cast<size_t>(hidden));
+  float* out =
+      take<float>(static_cast<size_t>(w.shared_down.spec.slices) * rows * static_cast<size_t>(hidden));
   p.y = both;
   p.ldy = int64_t{2} * width;
   const Matrix ws[2] = {w.shared_gate, w.shared_up};
@@ -79,10 +80,10 @@ void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, cons
                shared_sums_size = within ? count(units, rows_, 2 * w.width) : 0,
                shared_act_size = within ? count(rows_, w.width) : 0,
                shared_size = within ? count(down.slices, rows_, hidden) : 0;
-  if (!begin_scratch(padded(count(pairs, sizeof(FewItem))) + padded(counters_size * 4) + padded(rotated_size * 2) +
-                     padded(sums_size * 4) + padded(act_size * 2) + padded(slices_size * 4) +
-                     padded(shared_sums_size * 4) + padded(shared_act_size * 2) + padded(shared_size * 4) +
-                     (within ? 0 : shared_expert_bytes(w)) + 4096)) {
+  if (!begin_scratch(padded(count(pairs, sizeof(FewItem))) + padded(counters_size * 4) +
+                     padded(rotated_size * 2) + padded(sums_size * 4) + padded(act_size * 2) +
+                     padded(slices_size * 4) + padded(shared_sums_size * 4) + padded(shared_act_size * 2) +
+                     padded(shared_size * 4) + (within ? 0 : shared_expert_bytes(w)) + 4096)) {
     return;
   }
   ExpertFewParams p{};
@@ -138,7 +139,6 @@ void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, cons
   p.units = units;
   // Longer blocks where there are enough of them.
   p.units_a_block = rows_ <= 2 ? 1 : rows_ <= 8 ? 2 : 4;
-  if (const char* e = std::getenv("DEC_UNITS")) p.units_a_block = std::atoi(e);
   for (int32_t i = 0; i < down.slices; ++i) {
     p.slice_begin[i] = i == 0 ? 0 : down.slice_end[i - 1];
     p.slice_end[i] = down.slices == 1 ? down.k : down.slice_end[i];
