@@ -296,9 +296,18 @@ void bench_experts(Bench& b, int32_t bits, Codebook codebook, bool prompt) {
   float* part = b.zeros<float>(static_cast<size_t>(most) * kHidden);
   float* weight = b.floats(static_cast<size_t>(most) * kTop, 0.125f);
   std::mt19937 random(7);
+  // The shared expert, one for each call of a case.
+  constexpr int kRoutings = 16;
+  std::vector<ExpertWeights> with_shared(kRoutings, w);
+  for (ExpertWeights& s : with_shared) {
+    s.shared_gate = b.matrix(MatrixFormat::kBf16, kExpertWidth, kHidden);
+    s.shared_up = b.matrix(MatrixFormat::kBf16, kExpertWidth, kHidden);
+    s.shared_down = b.matrix(MatrixFormat::kBf16, kHidden, kExpertWidth, 2);
+  }
+  const double shared_bytes = 3 * matrix_size(with_shared[0].shared_gate);
   for (const int32_t rows : b.rows()) {
     if (rows > 64 && !prompt) continue;
-    const int routings = rows > 64 ? 2 : 16;
+    const int routings = rows > 64 ? 2 : kRoutings;
     std::vector<int32_t*> idx;
     double distinct = 0;
     for (int i = 0; i < routings; ++i) {
@@ -324,6 +333,14 @@ void bench_experts(Bench& b, int32_t bits, Codebook codebook, bool prompt) {
     b.time(
         name, rows, routings, distinct * expert_bytes, flops,
         [&](int i) { b.ops().experts(Stage::kMain, w, x, idx[static_cast<size_t>(i)], weight, part); }, note);
+    b.time(
+        std::string(name) + " + shared bf16", rows, routings, distinct * expert_bytes + shared_bytes,
+        flops * (kTop + 1) / kTop,
+        [&](int i) {
+          const auto at = static_cast<size_t>(i);
+          b.ops().experts(Stage::kMain, with_shared[at], x, idx[at], weight, part);
+        },
+        note);
   }
 }
 

@@ -183,13 +183,22 @@ class CudaOps final : public Ops {
   const ExpertTable* expert_table(const ExpertWeights& w);
   /// Whether every gate and up matrix has kernels for few rows.
   bool all_tuned(const ExpertTable& table) const;
-  /// Groups the routed pairs; with few rows the shared input rotation goes in the same launch.
-  Pairs group_pairs(const int32_t* idx, int32_t top_k, int32_t experts, int32_t rows_per_item,
-                    const RotateParams* shared_rotation);
+  /// Groups the routed pairs.
+  Pairs group_pairs(const int32_t* idx, int32_t top_k, int32_t experts, int32_t rows_per_item);
   void expert_products(const ExpertTable& table, int which, int32_t first_part, int32_t joined,
                        const Pairs& pairs, const Bits16* x, int64_t ldx, int64_t part_stride, bool by_row,
                        const Product& out, int32_t columns_first, int32_t columns_count, int32_t n,
                        int32_t unit_span);
+
+  /// Few rows of EXL3 experts of one kind: the short way (cuda_ops_experts_few.cc).
+  bool experts_few_apply(const ExpertTable& table, const ExpertWeights& w) const;
+  void experts_few(const ExpertTable& table, const ExpertWeights& w, const Act* x, const int32_t* idx,
+                   const float* weight, float* part);
+  /// Whether those kernels take the shared expert too.
+  static bool shared_within(const ExpertWeights& w);
+  /// The shared expert's slices [slices, rows, hidden] in scratch; nullptr without one.
+  size_t shared_expert_bytes(const ExpertWeights& w);
+  float* shared_expert(const ExpertWeights& w, const Act* x);
 
   int32_t max_position() const { return max_position_; }
 

@@ -54,15 +54,16 @@ Status load_dense(Loader& loader, const char* file, const char* few1, const char
 
 struct Exl3Names {
   int codebook, bits;
-  const char *file, *few1, *few4, *many;
+  const char *file, *few1, *few4, *many, *gate_up, *down;
 };
 #define FS_TUNED(CODE, NAME, BITS)                                                      \
   {                                                                                     \
     CODE, BITS, "matmul_exl3_" #NAME "_" #BITS, "matmul_exl3_" #NAME "_" #BITS "_few1", \
-        "matmul_exl3_" #NAME "_" #BITS "_few4", "matmul_exl3_" #NAME "_" #BITS "_many"  \
+        "matmul_exl3_" #NAME "_" #BITS "_few4", "matmul_exl3_" #NAME "_" #BITS "_many", \
+        "experts_exl3_" #NAME "_" #BITS "_gate_up", "experts_exl3_" #NAME "_" #BITS "_down" \
   }
 #define FS_RARE(CODE, NAME, BITS) \
-  { CODE, BITS, "matmul_exl3_rare", nullptr, nullptr, "matmul_exl3_" #NAME "_" #BITS "_many" }
+  { CODE, BITS, "matmul_exl3_rare", nullptr, nullptr, "matmul_exl3_" #NAME "_" #BITS "_many", nullptr, nullptr }
 constexpr Exl3Names kExl3[] = {
     FS_TUNED(1, mcg, 3),  FS_TUNED(1, mcg, 4),  FS_TUNED(1, mcg, 5),  FS_TUNED(1, mcg, 6),
     FS_TUNED(2, mul1, 3), FS_TUNED(2, mul1, 4), FS_TUNED(2, mul1, 5), FS_TUNED(2, mul1, 6),
@@ -89,6 +90,8 @@ Status load_exl3(Loader& loader, Kernels& kernels) {
     if (n.few1 != nullptr) {
       RETURN_IF_ERROR(loader.get(n.few1, k.few1, k.few1_shared));
       RETURN_IF_ERROR(loader.get(n.few4, k.few4, k.few4_shared));
+      RETURN_IF_ERROR(loader.get(n.gate_up, k.gate_up));
+      RETURN_IF_ERROR(loader.get(n.down, k.down));
     }
     RETURN_IF_ERROR(loader.get(n.many, k.many, k.many_shared));
   }
@@ -135,7 +138,7 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.open("experts"));
   RETURN_IF_ERROR(loader.get("group_pairs", k.group_pairs));
   RETURN_IF_ERROR(loader.get("rotate", k.rotate));
-  RETURN_IF_ERROR(loader.get("group_and_rotate", k.group_and_rotate));
+  RETURN_IF_ERROR(loader.get("few_begin", k.few_begin));
   RETURN_IF_ERROR(loader.get("expert_act", k.expert_act));
   RETURN_IF_ERROR(loader.get("combine", k.combine));
   RETURN_IF_ERROR(loader.get("exl3_finish", k.exl3_finish));

@@ -10,9 +10,10 @@
 
 namespace firesteel::cuda {
 
-/// The product kernels of one format (matmul.cuh). `few1` and `few4` are absent for rare EXL3 kinds.
+/// The product kernels of one format (matmul.cuh). Those of few rows are absent for rare EXL3 kinds.
 struct MatmulKernels {
   gpu::Kernel<MatmulParams> few1, few4, many, wide;  // wide: bf16 and FP8 only
+  gpu::Kernel<ExpertFewParams> gate_up, down;        // EXL3 only
   unsigned few1_shared = 0, few4_shared = 0, many_shared = 0, wide_shared = 0;
 };
 
@@ -38,7 +39,7 @@ struct Kernels {
   gpu::Kernel<PadParams> pad_rows;
   gpu::Kernel<GroupParams> group_pairs;
   gpu::Kernel<RotateParams> rotate;
-  gpu::Kernel<GroupRotateParams> group_and_rotate;
+  gpu::Kernel<FewBeginParams> few_begin;
   gpu::Kernel<ExpertActParams> expert_act;
   gpu::Kernel<CombineParams> combine;
   gpu::Kernel<FinishParams> exl3_finish;

@@ -19,6 +19,7 @@ inline constexpr int kGroupK = 64;    // columns of a packed group
 inline constexpr int kBlockN = 128;  // output channels of a thread block with a Hadamard, or of a prompt tile
 inline constexpr int kRowsPerTile = 64;  // rows of a prompt tile
 inline constexpr int kMaxJoined = 8;
+inline constexpr int kMaxFewPairs = 1024;  // routed pairs of few rows
 inline constexpr int kMaxRowList = 256;
 
 /// One matrix as kernels see it.
@@ -116,6 +117,62 @@ struct ExpertActParams {  // SiLU(min(g, limit)) · clamp(u), then the down inpu
   int32_t table_stride;
 };
 
+/// Up to 8 pairs of one expert and where its matrices lie: all that a block of few rows must read first.
+struct alignas(16) FewItem {
+  const uint8_t* gate;
+  const uint8_t* up;
+  const uint8_t* down;
+  const Bits16* svh_gate;
+  const Bits16* svh_up;
+  const Bits16* suh_down;
+  const Bits16* svh_down;
+  int32_t count, pad;
+  int32_t pair[8], row[8];  // beyond count: the first again; a pair is row · top_k + its place
+};
+
+struct FewBeginParams {  // few rows: items from the routing, inputs rotated
+  const int32_t* idx;    // [rows, top_k], ascending within a row
+  const MatrixRef* table;
+  FewItem* items;  // [rows · top_k], those not needed with count 0
+  int32_t* counters;
+  int32_t counter_count;
+  int32_t rows, top_k;
+  int32_t by_pair;  // gate and up have input scales of their own: y holds gate rows of all pairs, then up rows
+  const Bits16* suh;  // of all, unless by_pair
+  const Bits16* x;    // [rows, k]
+  Bits16* y;
+  int32_t k;
+};
+
+struct ExpertFewParams {
+  const FewItem* items;
+  const int32_t* idx;      // one row: its experts, whose weights are asked for before the items are there; or nullptr
+  const MatrixRef* table;  // expert e: gate, up, down at 3·e
+  const Bits16* x;         // rotated: [rows, k] or, by pair, [2][pairs, k]
+  float* sums;             // [units, pairs, 2·width]
+  Bits16* act;             // [pairs, width], rotated for the down product
+  float* slices;           // [slices, pairs, hidden]
+  int64_t unit_stride, slice_stride;
+  int32_t* counters;      // [shared items + items, gate blocks]
+  int32_t* row_counters;  // [rows, down blocks]
+  const float* weight;    // [rows, top_k]
+  float* part;            // [rows, hidden]
+  // The shared expert: in these kernels (bf16, shared_items of 8 rows before the other items) or computed before.
+  const uint8_t* shared_gate;
+  const uint8_t* shared_up;
+  const uint8_t* shared_down;
+  const Bits16* shared_x;  // [rows, k]
+  float* shared_sums;      // [units, rows, 2·width]
+  Bits16* shared_act;      // [rows, width]
+  float* shared;           // [slices, rows, hidden]; nullptr: no shared expert
+  int64_t shared_unit_stride, shared_stride;
+  int32_t shared_items;
+  int32_t rows, k, width, hidden, pairs, top_k, by_pair;
+  int32_t units, units_a_block;
+  int32_t slice_begin[4], slice_end[4];
+  float limit;
+};
+
 struct FinishParams {  // EXL3 unit sums of few rows to outputs: sum, Hadamard, svh
   const float* sums;   // [slices · unit_span, rows, ld]
   void* y;
@@ -153,11 +210,6 @@ struct GroupParams {     // (row, expert) pairs sorted by expert
   int32_t* item_count;
   int32_t* counts;  // [experts + 1] offsets
   int32_t rows, top_k, experts, rows_per_item;
-};
-
-struct GroupRotateParams {
-  GroupParams group;
-  RotateParams rotate;
 };
 
 struct BatchView {             // the bound batch, in device memory
