@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "ops/cuda/cuda_ops_impl.h"
-#include "ops/cuda/launch.h"
 
 namespace firesteel::cuda {
 
@@ -78,18 +77,18 @@ void CudaOps::router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, 
   r.top_groups = w.top_groups;
   r.norm_topk = w.norm_topk;
   r.factor = w.factor;
-  const MatrixSpec& spec = w.weight.spec;
-  if (rows_ <= kFewRows && spec.format == MatrixFormat::kBf16 && spec.k % kGroupK == 0 &&
-      spec.k <= 8 * kUnit && w.experts <= 320 && w.groups == 1) {
-    const size_t logits = static_cast<size_t>(rows_) * static_cast<size_t>(w.experts);
-    if (!begin_scratch(padded(logits * sizeof(float)))) return;
-    const RouterFewParams f{bits(x), static_cast<const uint8_t*>(w.weight.data), take<float>(logits), spec.k,
-                            r};
-    return run(kernels_.router_few, {{blocks_of(w.experts, kTileN)}, 256}, f);
-  }
   Product p;
   const size_t sums = static_cast<size_t>(rows_) * static_cast<size_t>(w.experts) *
                       static_cast<size_t>(unit_span_of(w.weight.spec, p));
+  const MatrixSpec& spec = w.weight.spec;
+  if (rows_ <= 8 && spec.format == MatrixFormat::kBf16 && spec.k % kGroupK == 0 && spec.k <= 8 * kUnit &&
+      w.experts <= 320 && w.groups == 1) {
+    if (!begin_scratch(padded(sums * sizeof(float)))) return;
+    r.units = unit_span_of(spec, p);
+    const RouterFewParams f{bits(x), static_cast<const uint8_t*>(w.weight.data), take<float>(sums), spec.k,
+                            r};
+    return run(kernels_.router_few, {{blocks_of(w.experts, kTileN), blocks_of(r.units, 2)}, 256}, f);
+  }
   if (!begin_scratch(padded(sums * sizeof(float)) + product_bytes({&w.weight, 1}, rows_))) return;
   float* logits = take<float>(sums);
   p.x = bits(x);

@@ -34,6 +34,7 @@ __device__ __forceinline__ float decay_of(const KdaParams& p, float f, float dt_
 }
 /// The sums of squares that the norms take: a product of its own, never fused into the sum.
 __device__ __forceinline__ float square(float v) { return __fmul_rn(v, v); }
+/// `dim` is never a constant: the compiler would round its root otherwise than the device.
 __device__ __forceinline__ float normal_query(float c, float squares, int dim) {
   return c * rsqrtf(squares + 1e-6f) * rsqrtf(static_cast<float>(dim));
 }
@@ -221,20 +222,18 @@ extern "C" __global__ void __launch_bounds__(kWarps * 32) kda_recur(const __grid
                    now.v[t][warp * kPerWarp + lane / 8], now.beta[t]};
     };
     if (tokens == kTokens) {
-      // Unrolled, the next token read ahead: only the chain through the state is waited for. The outputs of
-      // four tokens are summed together.
-      Token next = token(0);
+      // Unrolled, so that the next token's loads and this one's output sum run beside the chain through the
+      // state.
+      float o[kTokens];
 #pragma unroll
-      for (int t0 = 0; t0 < kTokens; t0 += 4) {
-        float out[4 * kPerWarp];
+      for (int t = 0; t < kTokens; ++t) {
+        float out[kPerWarp];
+        token_step(w, token(t), out);
+        o[t] = sum_each(out);
+      }
+      if (lane % 8 == 0) {
 #pragma unroll
-        for (int t = t0; t < t0 + 4; ++t) {
-          const Token current = next;
-          if (t + 1 < kTokens) next = token(t + 1);
-          token_step(w, current, out + (t - t0) * kPerWarp);
-        }
-        const float o = sum_each(out);
-        if (lane % 2 == 0) now.o[t0 + lane / 8][warp * kPerWarp + lane / 2 % kPerWarp] = o;
+        for (int t = 0; t < kTokens; ++t) now.o[t][warp * kPerWarp + lane / 8] = o[t];
       }
     } else {
       for (int t = 0; t < tokens; ++t) {
@@ -376,7 +375,7 @@ extern "C" __global__ void __launch_bounds__(kFewThreads, 2) kda_few(const __gri
       for (int t = 0; t < tokens; ++t) {
         const float squares = sum_of_warps(at.squares[part][t]);
         if (part == 0) {
-          at.q[t][d] = normal_query(at.q[t][d], squares, kDim);
+          at.q[t][d] = normal_query(at.q[t][d], squares, p.dim);
         } else {
           at.k[t][d] = normal_key(at.k[t][d], squares);
         }

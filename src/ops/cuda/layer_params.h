@@ -60,7 +60,7 @@ struct RouterParams {
 struct RouterFewParams {
   const Bits16* x;        // [rows, k]
   const uint8_t* weight;  // packed bf16 [experts, k]
-  float* logits;          // scratch [rows, experts]
+  float* logits;          // scratch [units, rows, experts]
   int32_t k;
   RouterParams router;
 };

@@ -105,7 +105,7 @@ __device__ __forceinline__ void choose(const RouterParams& p, int row, const flo
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const int e = lane + 32 * i;
-    prob[i] = sigmoid(logit[i]);
+    prob[i] = __fdividef(1.0f, 1.0f + expf(-logit[i]));
     choice[i] = e < p.experts ? choice_key(prob[i] + p.bias[e]) : 0;
   }
   if constexpr (kGroups) {
@@ -199,32 +199,33 @@ extern "C" __global__ void __launch_bounds__(128) router_pick_1024(const __grid_
   pick_row<32, 2>(p);
 }
 
-/// grid: ⌈experts / 16⌉. A block has 16 experts, a warp one unit of K (at most eight, whole groups of
-/// columns); at most 320 experts in one group.
+/// grid: (⌈experts / 16⌉, pairs of units of K). The weights are spread over as many multiprocessors as it
+/// takes: a block's first two warps have a unit of 16 experts each, the others only choose. At most eight
+/// rows, eight units (of whole groups of columns) and 320 experts in one group.
 extern "C" __global__ void __launch_bounds__(256, 1) router_few(const __grid_constant__ RouterFewParams p) {
   constexpr int kUnitGroups = kUnit / kGroupK;
-  __shared__ float4 sums[8][32];
   __shared__ float probs[8][kMostPicks];
   __shared__ bool last;
   const RouterParams& r = p.router;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  const int groups = p.k / kGroupK, group0 = warp * kUnitGroups;
-  const int units = (groups + kUnitGroups - 1) / kUnitGroups;
+  const int groups = p.k / kGroupK, unit = blockIdx.y * 2 + warp, group0 = unit * kUnitGroups;
+  const bool multiplies = warp < 2 && unit < r.units;
   Bf16Weights w[kUnitGroups];
+  if (multiplies) {
 #pragma unroll
-  for (int g = 0; g < kUnitGroups; ++g) {
-    if (group0 + g < groups)
-      w[g].load(p.weight +
-                (static_cast<int64_t>(blockIdx.x) * groups + group0 + g) * Bf16Weights::kGroupBytes);
-  }
-  if (threadIdx.x * 32 < static_cast<unsigned>(r.experts)) {
-    prefetch_l2(reinterpret_cast<const uint8_t*>(r.bias + 32 * threadIdx.x));
+    for (int g = 0; g < kUnitGroups; ++g) {
+      if (group0 + g < groups) {
+        w[g].load(p.weight +
+                  (static_cast<int64_t>(blockIdx.x) * groups + group0 + g) * Bf16Weights::kGroupBytes);
+      }
+    }
+  } else if (threadIdx.x >= 64 && (threadIdx.x - 64) * 32 < static_cast<unsigned>(r.experts)) {
+    prefetch_l2(reinterpret_cast<const uint8_t*>(r.bias + 32 * (threadIdx.x - 64)));
   }
   begin_kernel();
-#pragma unroll 1
-  for (int first = 0; first < r.rows; first += 8) {
-    const Bits16* x = p.x + static_cast<int64_t>(min(first + (lane >> 2), r.rows - 1)) * p.k +
-                      group0 * kGroupK + 8 * (lane & 3);
+  if (multiplies) {
+    const Bits16* x =
+        p.x + static_cast<int64_t>(min(lane >> 2, r.rows - 1)) * p.k + group0 * kGroupK + 8 * (lane & 3);
     float acc[1][4] = {};
     uint4 b[kUnitGroups][2];
 #pragma unroll
@@ -239,39 +240,37 @@ extern "C" __global__ void __launch_bounds__(256, 1) router_few(const __grid_con
       multiply_half<0>(w[g], low, acc);
       multiply_half<1>(w[g], high, acc);
     }
-    if (first > 0) __syncthreads();
-    sums[warp][lane] = make_float4(acc[0][0], acc[0][1], acc[0][2], acc[0][3]);
-    __syncthreads();
-    if (threadIdx.x < 128) {
-      const int l = threadIdx.x / 4, e = threadIdx.x & 3;
-      const int row = first + 2 * (l & 3) + (e & 1);
-      const int expert = blockIdx.x * kTileN + (l >> 2) + 8 * (e >> 1);
-      const float* from = reinterpret_cast<const float*>(&sums[0][0]) + threadIdx.x;
-      float total = 0.0f;
 #pragma unroll
-      for (int u = 0; u < 8; ++u)
-        if (u < units) total += from[128 * u];
-      if (row < r.rows && expert < r.experts) p.logits[row * r.experts + expert] = total;
+    for (int i = 0; i < 4; ++i) {
+      const int row = 2 * (lane & 3) + (i & 1), expert = blockIdx.x * kTileN + (lane >> 2) + 8 * (i >> 1);
+      if (row < r.rows && expert < r.experts)
+        p.logits[(unit * r.rows + row) * r.experts + expert] = acc[0][i];
     }
   }
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
-    last = atomicAdd(&blocks_done, 1u) == gridDim.x - 1;
+    last = atomicAdd(&blocks_done, 1u) == gridDim.x * gridDim.y - 1;
     if (last) blocks_done = 0;
     __threadfence();
   }
   __syncthreads();
-  if (!last) return;
-  for (int row = warp; row < r.rows; row += 8) {
-    float logit[10];
+  if (!last || warp >= r.rows) return;
+  float part[8][10], logit[10] = {};
+#pragma unroll
+  for (int u = 0; u < 8; ++u)
 #pragma unroll
     for (int i = 0; i < 10; ++i) {
       const int e = lane + 32 * i;
-      logit[i] = e < r.experts ? __ldcg(p.logits + row * r.experts + e) : 0.0f;
+      part[u][i] =
+          u < r.units && e < r.experts ? __ldcg(p.logits + (u * r.rows + warp) * r.experts + e) : 0.0f;
     }
-    choose<10, false>(r, row, logit, probs[warp]);
-  }
+#pragma unroll
+  for (int u = 0; u < 8; ++u)
+#pragma unroll
+    for (int i = 0; i < 10; ++i)
+      if (u < r.units) logit[i] += part[u][i];
+  choose<10, false>(r, warp, logit, probs[warp]);
 }
 
 }  // namespace firesteel::cuda
