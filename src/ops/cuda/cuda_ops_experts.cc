@@ -169,10 +169,23 @@ void CudaOps::expert_products(const ExpertTable& table, int which, int32_t first
   }
 }
 
+void CudaOps::shared_alone(const ExpertWeights& w, const Act* x, float* part) {
+  const int32_t hidden = w.gate[0].spec.k;
+  const int64_t count = static_cast<int64_t>(rows_) * hidden;
+  if (!begin_scratch(shared_expert_bytes(w))) return;
+  const float* const slices = shared_expert(w, x);
+  if (slices == nullptr) {
+    check(device_->fill(stream_, part, 0, static_cast<size_t>(count) * sizeof(float)));
+  } else {
+    combine_slices(slices, count, w.shared_down.spec.slices, rows_, hidden, part);
+  }
+}
+
 void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t* idx, const float* weight,
                       float* part) {
   if (rows_ == 0 || !status_.ok()) return;
   if (w.experts > 1024 || w.top_k > 64) return unsupported("more than 1024 experts or 64 a token");
+  if (w.width == 0) return shared_alone(w, x, part);
   const ExpertTable* table = expert_table(w);
   if (table == nullptr || !status_.ok()) return;
   if (experts_few_apply(*table, w)) return experts_few(*table, w, x, idx, weight, part);

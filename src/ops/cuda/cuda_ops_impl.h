@@ -138,6 +138,8 @@ class CudaOps final : public Ops {
 
   template <typename P>
   void run(const gpu::Kernel<P>& kernel, const gpu::LaunchShape& shape, const P& params) {
+    // A rank's part may be empty.
+    if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
     if (status_.ok()) check(device_->launch(stream_, kernel, shape, params));
   }
   void check(Status status) {
@@ -199,6 +201,8 @@ class CudaOps final : public Ops {
   /// The shared expert's slices [slices, rows, hidden] in scratch; nullptr without one.
   size_t shared_expert_bytes(const ExpertWeights& w);
   float* shared_expert(const ExpertWeights& w, const Act* x);
+  /// Where this rank holds no part of the routed experts.
+  void shared_alone(const ExpertWeights& w, const Act* x, float* part);
 
   int32_t max_position() const { return max_position_; }
 
