@@ -101,9 +101,9 @@ bool regress(const float* w, float base, const float* codes, Fit& out) {
   return true;
 }
 
-/// Ranges from the whole spread of the group down to about half of it, shrunk towards the middle and towards zero in
-/// turn (few large weights on one side); from the best of them, codes and least squares in turn until nothing is
-/// gained.
+/// Ranges from the whole spread of the group down to about half of it, shrunk towards the middle and towards
+/// zero in turn (few large weights on one side); from the best of them, codes and least squares in turn until
+/// nothing is gained.
 Fit search(const float* w, float lo, float hi, float* codes) {
   constexpr int kSteps = 16, kRefinements = 6;
   const float middle = lo + (hi - lo) * 0.5f;
@@ -166,7 +166,8 @@ Status fp8_from_row(const float* w, int64_t k, uint8_t* codes, uint16_t* scales)
     const int64_t n = std::min(kFp8Group, k - g);
     float lo, hi;
     if (!range_of(w + g, n, lo, hi)) return refused(w + g, g, n);
-    const float scale = std::max(round_bf16(std::max(hi, -lo) / 448.0f), kLeastFp8Scale), inverse = 1.0f / scale;
+    const float scale = std::max(round_bf16(std::max(hi, -lo) / 448.0f), kLeastFp8Scale),
+                inverse = 1.0f / scale;
     for (int64_t i = 0; i < n; ++i) codes[g + i] = f32_to_f8e4m3(w[g + i] * inverse);
     scales[g / kFp8Group] = f32_to_bf16(scale);
   }

@@ -1,15 +1,16 @@
 // The two lossy forms that plain matrices (bf16, fp32) may take while they are loaded, a row at a time.
 //
-//   q4   groups of 64 along K: codes 0..15, a scale and an offset in bf16; weight = bf16(code · scale + offset),
-//        one rounding. Scale and offset are found by a search that makes the squared error of the group small.
+//   q4   groups of 64 along K: codes 0..15, a scale and an offset in bf16; weight = bf16(code · scale +
+//   offset),
+//        one rounding. Scale and offset are found by a search that makes the squared error of the group
+//        small.
 //   fp8  groups of 128 along K: e4m3 codes and a scale in bf16, the largest magnitude / 448; weight =
 //        bf16(code · scale), one rounding.
 //
-// Either way a weight is a bf16 number: a narrowed matrix means a bf16 matrix, and backends agree about every bit
-// of it. (The rounding adds at most 2^-9 of a weight to errors that are 15 and 50 times that.)
-// Groups are cut from the row's first column; a rank's part of K begins at a multiple of 128 and so has the
-// codes of the whole row. Codes depend on the group alone, and are the same on every machine. Pure functions,
-// any thread.
+// Either way a weight is a bf16 number: a narrowed matrix means a bf16 matrix, and backends agree about every
+// bit of it. (The rounding adds at most 2^-9 of a weight to errors that are 15 and 50 times that.) Groups are
+// cut from the row's first column; a rank's part of K begins at a multiple of 128 and so has the codes of the
+// whole row. Codes depend on the group alone, and are the same on every machine. Pure functions, any thread.
 #pragma once
 
 #include <cmath>

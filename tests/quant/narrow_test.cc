@@ -15,7 +15,8 @@ namespace {
 
 using test::Random;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity(),
+                kNan = std::numeric_limits<float>::quiet_NaN();
 
 struct Q4Row {
   std::vector<uint8_t> codes;
@@ -114,8 +115,10 @@ TEST(Narrow, TheSearchBeatsShrinkingAndIsNearTheBest) {
     shrunk += theirs;
     best += grid_search(w.data());
   }
-  std::printf("squared error: %.4f of shrinking alone, %.4f of a fine grid's; worse than shrinking in %d of %d groups\n",
-              ours / shrunk, ours / best, worse, kGroups);
+  std::printf(
+      "squared error: %.4f of shrinking alone, %.4f of a fine grid's; worse than shrinking in %d of %d "
+      "groups\n",
+      ours / shrunk, ours / best, worse, kGroups);
   EXPECT_LT(ours, 0.97 * shrunk);
   EXPECT_LT(ours, 1.05 * best);
   EXPECT_LT(worse, kGroups / 10);  // a search by descent ends in another valley now and then
@@ -168,7 +171,8 @@ TEST(Narrow, ConstantGroupsAndFewLevelsAreExact) {
   // Sixteen equal steps that bf16 holds.
   for (const float step : {0.0625f, 0.001953125f, 4.0f}) {
     std::vector<float> w(64);
-    for (size_t i = 0; i < w.size(); ++i) w[i] = step * (static_cast<float>(i < 16 ? i : random.below(16)) - 8);
+    for (size_t i = 0; i < w.size(); ++i)
+      w[i] = step * (static_cast<float>(i < 16 ? i : random.below(16)) - 8);
     const Q4Row r = q4(w);
     for (size_t i = 0; i < w.size(); ++i) EXPECT_EQ(value(r, i), w[i]) << step;
   }
@@ -253,7 +257,8 @@ TEST(Narrow, Fp8IsWithinHalfAPlaceAndKeepsItsGroups) {
         const auto at = static_cast<size_t>(i);
         const double v = bf16_to_f32(fp8_value(codes[at], scales[static_cast<size_t>(g)]));
         // Half of e4m3's last place, or of its least step, and the roundings of scale and value.
-        EXPECT_LE(std::fabs(v - w[at]), std::max(std::fabs(w[at]) * (1 / 16.0 + 1 / 128.0), scale * 0x1p-10 * 1.01))
+        EXPECT_LE(std::fabs(v - w[at]),
+                  std::max(std::fabs(w[at]) * (1 / 16.0 + 1 / 128.0), scale * 0x1p-10 * 1.01))
             << w[at];
       }
     }
