@@ -93,7 +93,8 @@ struct ModelFiles {
   Placement placement;
   WeightMap weights;  // this rank's
 };
-Result<ModelFiles> open_model_files(const std::string& dir, const Placement& placement = {});
+Result<ModelFiles> open_model_files(const std::string& dir, const Placement& placement = {},
+                                    DenseFormat dense = DenseFormat::kStored);
 
 /// Takes the arenas and reads the weights into `ops`' memory. `files` may go when this returns. Errors name
 /// the tensor and the file. `ops` must outlive the model.

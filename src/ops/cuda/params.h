@@ -19,6 +19,13 @@ inline constexpr int kGroupK = 64;    // columns of a packed group
 inline constexpr int kBlockN = 128;  // output channels of a thread block with a Hadamard, or of a prompt tile
 inline constexpr int kRowsPerTile = 64;  // rows of a prompt tile
 inline constexpr int kMaxJoined = 8;
+// Narrowed weights (quant/narrow.h) are decoded times 2^-kNarrowShift, and sums multiplied by 2^kNarrowShift:
+// the bit fields of codes, read as bf16, are code · 2^-133 or code · 2^-129 (q4) and code · 2^-120 (FP8), and
+// scales that bring them back to the size of weights must be bf16 numbers too.
+inline constexpr int kNarrowShift = 32;
+inline constexpr int kQ4LowShift = 133 - kNarrowShift, kQ4HighShift = 129 - kNarrowShift;
+inline constexpr int kFp8ScaleShift = 120 - kNarrowShift;
+inline constexpr int kQ4GroupBytes = 512 + 64, kFp8RowsGroupBytes = 1024 + 32;
 inline constexpr int kMaxHyperSums = 64;  // slices · units of a hyper-connection matrix
 inline constexpr int kMaxRowList = 256;
 
