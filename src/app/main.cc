@@ -92,6 +92,21 @@ int run(int argc, char** argv) {
   logits_app->add_option("--split", logits.split, "chunk lengths: 21,22,1; the rest in one chunk");
   logits_app->add_flag("--layers", logits.layers, "layer outputs and choices too");
 
+  EvalOptions eval;
+  auto* eval_app =
+      app.add_subcommand("eval", "perplexity of texts, and how far a format is from the exact model");
+  add_model_options(eval_app, &eval.model);
+  eval_app->add_option("--against", eval.against, "the exact model, if another directory holds it")
+      ->type_name("DIR");
+  eval_app->add_option("--dense", eval.dense, "dense matrices: as stored, or narrowed to FP8 or 4 bits")
+      ->check(CLI::IsMember({"q4", "fp8", "bf16"}))
+      ->capture_default_str();
+  eval_app->add_option("--context", eval.context, "tokens scored together")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  eval_app->add_option("files", eval.files, "text files")->required()->type_name("FILE");
+  eval_app->add_flag("--json", eval.json, "as one JSON object");
+
   BenchCommands bench(app);
 
   auto* check_app = app.add_subcommand("check", "what a running server must do, asked over HTTP");
@@ -120,6 +135,7 @@ int run(int argc, char** argv) {
   if (*generate_app) return run_generate(generate);
   if (*info_app) return run_info(info);
   if (*logits_app) return run_logits(logits);
+  if (*eval_app) return run_eval(eval);
   if (*tools_app) return run_check_tools(check_tools);
   if (bench.chosen()) return bench.run(argc, argv);
   if (*version_app) return run_version();

@@ -36,12 +36,19 @@ class ProgressLine {
 
 }  // namespace
 
+Result<DenseFormat> parse_dense(const std::string& text) {
+  if (text == "q4") return DenseFormat::kQ4;
+  if (text == "fp8") return DenseFormat::kFp8;
+  if (text == "bf16") return DenseFormat::kStored;
+  return Error{ErrorCode::kInvalidArgument, "--dense: expected q4, fp8 or bf16, not " + text};
+}
+
 Result<std::unique_ptr<Ops>> make_ops(const ModelOptions& options) { return make_cpu_ops(options.threads); }
 
 Result<PlannedModel> plan_model(const std::string& dir, const Ops& ops, const OpenRequest& request,
                                 uint64_t usable) {
   PlannedModel out;
-  ASSIGN_OR_RETURN(out.files, open_model_files(dir, request.placement));
+  ASSIGN_OR_RETURN(out.files, open_model_files(dir, request.placement, request.dense));
   const MemoryNeeds needs =
       measure_memory(out.files.weights, out.files.config, ops, request.max_rows, request.max_logit_rows);
   PlanRequest ask;

@@ -20,6 +20,7 @@ struct OpenRequest {
   int32_t max_rows = 512;
   int32_t max_logit_rows = 64;
   Placement placement;  // which part of the model
+  DenseFormat dense = DenseFormat::kStored;
 };
 
 /// A loaded model with what it runs on. Members are destroyed in reverse order: the model before its ops.
@@ -29,6 +30,9 @@ struct OpenModel {
   std::unique_ptr<Ops> ops;
   std::unique_ptr<Model> model;
 };
+
+/// "q4", "fp8", "bf16": as --dense says.
+Result<DenseFormat> parse_dense(const std::string& text);
 
 Result<std::unique_ptr<Ops>> make_ops(const ModelOptions& options);
 
