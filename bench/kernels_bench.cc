@@ -129,7 +129,8 @@ class Bench {
       s.codebook = codebook;
     }
     const cuda::PackedLayout at = cuda::packed_layout(s);
-    std::byte* p = filled(at.bytes, format == MatrixFormat::kBf16);
+    const bool narrowed = format == MatrixFormat::kQ4 || format == MatrixFormat::kFp8Rows;
+    std::byte* p = filled(at.bytes, format == MatrixFormat::kBf16 || narrowed);
     if (format == MatrixFormat::kExl3) {
       const std::vector<uint16_t> ones(static_cast<size_t>(std::max(n, k)), f32_to_f16(0.02f));
       ops().upload(p + at.suh, ones.data(), static_cast<size_t>(k) * 2);
@@ -258,6 +259,8 @@ void bench_linear(Bench& b, const char* name, MatrixFormat format, int32_t n, in
   const double size = static_cast<double>(n) * k *
                       (format == MatrixFormat::kBf16       ? 2
                        : format == MatrixFormat::kFp8Block ? 1
+                       : format == MatrixFormat::kFp8Rows  ? 1.03
+                       : format == MatrixFormat::kQ4       ? 0.5625
                                                            : bits / 8.0);
   const int copies = static_cast<int>(std::clamp(4e8 / size, 2.0, 24.0));
   std::vector<Matrix> ws;
@@ -577,6 +580,13 @@ int run(int argc, char** argv) {
     bench_linear(b, "linear bf16 77440x4096 (head)", MatrixFormat::kBf16, 77440, 4096, 0, Codebook::kMcg,
                  false);
     bench_linear(b, "linear fp8 12288x4096", MatrixFormat::kFp8Block, 12288, 4096);
+    bench_linear(b, "linear fp8 rows 12288x4096 (KDA q,k,v)", MatrixFormat::kFp8Rows, 12288, 4096);
+    bench_linear(b, "linear fp8 rows 4096x4096 (KDA o)", MatrixFormat::kFp8Rows, 4096, 4096);
+    bench_linear(b, "linear fp8 rows 77440x4096 (head)", MatrixFormat::kFp8Rows, 77440, 4096, 0,
+                 Codebook::kMcg, false);
+    bench_linear(b, "linear q4 12288x4096 (KDA q,k,v)", MatrixFormat::kQ4, 12288, 4096);
+    bench_linear(b, "linear q4 4096x4096 (KDA o)", MatrixFormat::kQ4, 4096, 4096);
+    bench_linear(b, "linear q4 2048x4096 (shared gate,up)", MatrixFormat::kQ4, 2048, 4096);
     bench_linear(b, "linear EXL3 mul1 5 bits 4096x4096", MatrixFormat::kExl3, 4096, 4096, 5, Codebook::kMul1);
     bench_linear(b, "linear EXL3 mul1 6 bits 12288x4096", MatrixFormat::kExl3, 12288, 4096, 6,
                  Codebook::kMul1);

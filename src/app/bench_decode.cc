@@ -46,13 +46,14 @@ Status bench_steps(const BenchDecodeOptions& options) {
   const std::string part =
       options.synthetic.rank_of > 1 ? ", one rank of " + std::to_string(options.synthetic.rank_of) + " alone" : "";
   const std::string device(bench->device());
-  std::printf("%s%s on %s, context %d, steps of %d\n\n%s", options.synthetic.shape.c_str(), part.c_str(),
-              device.c_str(), options.prompt, options.tokens, table.text().c_str());
+  std::printf("%s%s on %s, %s, context %d, steps of %d\n\n%s", options.synthetic.shape.c_str(), part.c_str(),
+              device.c_str(), bench->formats().c_str(), options.prompt, options.tokens, table.text().c_str());
   return write_bench_json(options.json_file, "Decode steps of random weights, forward passes with logits",
                           options.command,
                           {{"model", options.synthetic.shape},
                            {"rank_of", options.synthetic.rank_of},
                            {"device", device},
+                           {"formats", bench->formats()},
                            {"weight_bytes", bench->weight_bytes()},
                            {"context", options.prompt},
                            {"steps", options.tokens},

@@ -43,8 +43,9 @@ Result<std::unique_ptr<ForwardBench>> ForwardBench::open(const ModelOptions& mod
   request.max_logit_rows = streams;
   request.placement = {0, synthetic.rank_of};
   ASSIGN_OR_RETURN(out->open_.ops, make_ops(model, 0));
+  out->formats_ = formats_text(model_formats(model, *out->open_.ops));
   PlannedModel planned;
-  ASSIGN_OR_RETURN(planned.files, open_synthetic(shape, request.placement));
+  ASSIGN_OR_RETURN(planned.files, open_synthetic(shape, request.placement, model_formats(model, *out->open_.ops).dense));
   RETURN_IF_ERROR(plan_files(*out->open_.ops, request, usable_memory(*out->open_.ops, 1), planned));
   out->pages_each_ = (tokens + kPageTokens - 1) / kPageTokens;
   const int32_t pages = out->pages_each_ * streams;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "app/bench_models.h"
@@ -18,6 +19,7 @@ class ForwardBench {
                                                     int32_t streams, int32_t tokens);
 
   std::string_view device() const { return open_.ops->device(); }
+  const std::string& formats() const { return formats_; }
   uint64_t weight_bytes() const { return open_.plan.needs.weights_total(); }
 
   /// Starts a stream anew with a prompt of made-up ids; returns the milliseconds of each chunk.
@@ -34,6 +36,7 @@ class ForwardBench {
   Status forward(const std::vector<Segment>& segments, int32_t rows, int32_t logit_rows, ForwardHooks* hooks);
 
   OpenModel open_;
+  std::string formats_;
   int32_t pages_each_ = 0;
   std::vector<int32_t> lengths_;  // of the streams
   std::vector<int32_t> page_table_, tokens_, logit_rows_;

@@ -48,6 +48,15 @@ struct LogitsOptions {
 };
 int run_logits(const LogitsOptions& options);
 
+struct EvalOptions {
+  ModelOptions model;
+  std::string against;
+  int context = 2048;  // tokens scored together
+  std::vector<std::string> files;
+  bool json = false;
+};
+int run_eval(const EvalOptions& options);
+
 int run_version();
 
 /// Prints "firesteel: MESSAGE" and gives the exit code of the error.

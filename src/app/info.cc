@@ -55,7 +55,7 @@ Result<nlohmann::ordered_json> describe(const InfoOptions& options) {
   std::vector<uint64_t> weights_of_rank;
   for (int32_t r = 0; r < options.ranks; ++r) {
     request.placement = {r, options.ranks};
-    ASSIGN_OR_RETURN(PlannedModel mine, plan_model(options.model.dir, *ops, request, usable));
+    ASSIGN_OR_RETURN(PlannedModel mine, plan_model(options.model, *ops, request, usable));
     weights_of_rank.push_back(mine.plan.needs.weights_total());
     if (r == 0 || mine.plan.pages < planned.plan.pages ||
         (mine.plan.pages == planned.plan.pages && mine.plan.total > planned.plan.total))
@@ -82,6 +82,7 @@ Result<nlohmann::ordered_json> describe(const InfoOptions& options) {
   j["stored_bytes"] = checkpoint.data_bytes();
   for (const auto& [kind, bytes] : stored_formats(checkpoint)) j["formats"][kind] = bytes;
   j["device"] = std::string(ops->name());
+  j["kept"] = formats_text(model_formats(options.model, *ops));
   j["ranks"] = options.ranks;
   if (options.ranks > 1) j["weights_of_rank"] = weights_of_rank;
   nlohmann::ordered_json& rank = j["rank_bytes"];

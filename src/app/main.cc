@@ -59,6 +59,18 @@ int run(int argc, char** argv) {
   generate_app->add_flag("--json", generate.json, "one JSON object: ids, text, finish_reason, …");
 
   CoreCommands core(app);
+  EvalOptions eval;
+  auto* eval_app =
+      app.add_subcommand("eval", "perplexity of texts, and how far a format is from the exact model");
+  add_model_options(eval_app, &eval.model);
+  eval_app->add_option("--against", eval.against, "the exact model, if another directory holds it")
+      ->type_name("DIR");
+  eval_app->add_option("--context", eval.context, "tokens scored together")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  eval_app->add_option("files", eval.files, "text files")->required()->type_name("FILE");
+  eval_app->add_flag("--json", eval.json, "as one JSON object");
+
   BenchCommands bench(app);
 
   auto* check_app = app.add_subcommand("check", "what a running server must do, asked over HTTP");
@@ -84,6 +96,7 @@ int run(int argc, char** argv) {
   init_logging(serve.verbose ? LogLevel::kDebug : serve.quiet ? LogLevel::kWarning : LogLevel::kInfo);
   if (*serve_app) return run_serve(serve);
   if (*generate_app) return run_generate(generate);
+  if (*eval_app) return run_eval(eval);
   if (*tools_app) return run_check_tools(check_tools);
   if (bench.chosen()) return bench.run(argc, argv);
   return core.run();

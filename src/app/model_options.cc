@@ -12,6 +12,14 @@ CLI::Option* add_model_options(CLI::App* app, ModelOptions* o) {
   app->add_option("--threads", o->threads, "CPU threads, 0 = all")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  CLI::Option* const dense =
+      app->add_option("--dense", o->dense, "dense matrices: as stored (bf16), or narrowed to FP8 or 4 bits")
+          ->check(CLI::IsMember({"auto", "q4", "fp8", "bf16"}))
+          ->capture_default_str();
+  CLI::Option* const kv = app->add_option("--kv", o->kv, "attention's memory of the context: FP8, or as computed (bf16)")
+                              ->check(CLI::IsMember({"auto", "fp8", "bf16"}))
+                              ->capture_default_str();
+  app->add_flag("--exact", o->exact, "nothing lossy: --dense bf16 and --kv bf16")->excludes(dense)->excludes(kv);
   return model;
 }
 

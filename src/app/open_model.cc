@@ -39,13 +39,33 @@ class ProgressLine {
 
 }  // namespace
 
+ModelFormats model_formats(const ModelOptions& options, bool gpu) {
+  const bool narrow = gpu && !options.exact;
+  ModelFormats out;
+  const std::string dense = options.dense == "auto" && narrow ? "q4" : options.dense;
+  out.dense = dense == "q4" ? DenseFormat::kQ4 : dense == "fp8" ? DenseFormat::kFp8 : DenseFormat::kStored;
+  if (options.kv == "fp8" || (options.kv == "auto" && narrow)) out.kv = KvFormat::kFp8;
+  return out;
+}
+
+std::string formats_text(const ModelFormats& f) {
+  if (!f.lossy()) return "exact";
+  std::string out;
+  if (f.dense != DenseFormat::kStored)
+    out = f.dense == DenseFormat::kQ4 ? "dense matrices in 4 bits" : "dense matrices in FP8";
+  if (f.kv == KvFormat::kFp8) out += out.empty() ? "KV in FP8" : ", KV in FP8";
+  return out + " (lossy; --exact turns it off)";
+}
+
 Result<std::unique_ptr<Ops>> make_ops(const ModelOptions& options, int rank) {
-  if (options.device == "cpu") return make_cpu_ops(options.threads);
-  // Ranks on one machine take its GPUs in turn.
-  auto ops = make_cuda_ops(rank % std::max(1, cuda_device_count()));
-  if (ops.ok() || options.device == "cuda") return ops;
-  if (ops.error().code != ErrorCode::kUnavailable) LOG_WARN("{}; computing on the CPU", ops.error().message);
-  return make_cpu_ops(options.threads);
+  if (options.device != "cpu") {
+    // Ranks on one machine take its GPUs in turn.
+    auto ops = make_cuda_ops(rank % std::max(1, cuda_device_count()), model_formats(options, true).kv);
+    if (ops.ok() || options.device == "cuda") return ops;
+    if (ops.error().code != ErrorCode::kUnavailable)
+      LOG_WARN("{}; computing on the CPU", ops.error().message);
+  }
+  return make_cpu_ops(options.threads, model_formats(options, false).kv);
 }
 
 uint64_t usable_memory(const Ops& ops, int ranks_here) {
@@ -55,10 +75,10 @@ uint64_t usable_memory(const Ops& ops, int ranks_here) {
   return own / ((ranks + gpus - 1) / gpus);
 }
 
-Result<PlannedModel> plan_model(const std::string& dir, const Ops& ops, const OpenRequest& request,
+Result<PlannedModel> plan_model(const ModelOptions& options, const Ops& ops, const OpenRequest& request,
                                 uint64_t usable) {
   PlannedModel out;
-  ASSIGN_OR_RETURN(out.files, open_model_files(dir, request.placement));
+  ASSIGN_OR_RETURN(out.files, open_model_files(options.dir, request.placement, model_formats(options, ops).dense));
   RETURN_IF_ERROR(plan_files(ops, request, usable, out));
   return out;
 }
@@ -91,7 +111,7 @@ Status load_planned(const PlannedModel& planned, const OpenRequest& request, int
 Result<OpenModel> open_model(const ModelOptions& options, const OpenRequest& request) {
   OpenModel out;
   ASSIGN_OR_RETURN(out.ops, make_ops(options, 0));
-  ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(options.dir, *out.ops, request, usable_memory(*out.ops, 1)));
+  ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(options, *out.ops, request, usable_memory(*out.ops, 1)));
   RETURN_IF_ERROR(load_planned(planned, request, planned.plan.pages, out));
   return out;
 }

@@ -22,6 +22,20 @@ struct OpenRequest {
   Placement placement;  // which part of the model
 };
 
+/// How the model's numbers are kept.
+struct ModelFormats {
+  DenseFormat dense = DenseFormat::kStored;
+  KvFormat kv = KvFormat::kWide;
+  bool lossy() const { return dense != DenseFormat::kStored || kv != KvFormat::kWide; }
+};
+/// What --dense, --kv and --exact say; by default a GPU narrows and the CPU does not.
+ModelFormats model_formats(const ModelOptions& options, bool gpu);
+inline ModelFormats model_formats(const ModelOptions& options, const Ops& ops) {
+  return model_formats(options, ops.name() == "cuda");
+}
+/// "dense matrices in 4 bits, KV in FP8 (lossy; --exact: neither)", "exact".
+std::string formats_text(const ModelFormats& formats);
+
 /// A loaded model with what it runs on. Members are destroyed in reverse order: the model before its ops.
 struct OpenModel {
   ModelConfig config;
@@ -41,7 +55,7 @@ struct PlannedModel {
   ModelFiles files;
   MemoryPlan plan;
 };
-Result<PlannedModel> plan_model(const std::string& dir, const Ops& ops, const OpenRequest& request,
+Result<PlannedModel> plan_model(const ModelOptions& options, const Ops& ops, const OpenRequest& request,
                                 uint64_t usable);
 
 /// The same for headers that are open already: fills out.plan from out.files.

@@ -228,7 +228,7 @@ Result<SyntheticShape> parse_synthetic(std::string_view text) {
                                                 std::to_string(kLayers)};
 }
 
-Result<ModelFiles> open_synthetic(const SyntheticShape& shape, const Placement& placement) {
+Result<ModelFiles> open_synthetic(const SyntheticShape& shape, const Placement& placement, DenseFormat dense) {
   std::error_code failed;
   std::string pattern = (fs::temp_directory_path(failed) / "firesteel-synthetic-XXXXXX").string();
   if (failed) return Error{ErrorCode::kIo, "no temporary folder: " + failed.message()};
@@ -236,7 +236,7 @@ Result<ModelFiles> open_synthetic(const SyntheticShape& shape, const Placement& 
   if (mkdtemp(pattern.data()) == nullptr) return io_error(pattern);
   folder.path = pattern;
   RETURN_IF_ERROR(write_headers(folder.path, shape.layers));
-  ASSIGN_OR_RETURN(ModelFiles files, open_model_files(folder.path, placement));
+  ASSIGN_OR_RETURN(ModelFiles files, open_model_files(folder.path, placement, dense));
   files.random_weights = true;
   return files;
 }

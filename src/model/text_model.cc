@@ -209,12 +209,12 @@ void TextModel::issue_mtp(const Batch& batch, const Act* h, std::span<const int3
   head(b_.mtp_hidden, logit_rows);
 }
 
-Result<ModelFiles> open_model_files(const std::string& dir, const Placement& placement) {
+Result<ModelFiles> open_model_files(const std::string& dir, const Placement& placement, DenseFormat dense) {
   ModelFiles files;
   files.placement = placement;
   ASSIGN_OR_RETURN(files.config, load_model_config(dir));
   ASSIGN_OR_RETURN(files.checkpoint, Checkpoint::open(dir));
-  ASSIGN_OR_RETURN(files.weights, map_weights(*files.checkpoint, files.config, placement));
+  ASSIGN_OR_RETURN(files.weights, map_weights(*files.checkpoint, files.config, placement, dense));
   return files;
 }
 

@@ -40,6 +40,17 @@ enum class MatrixFormat : uint8_t {
   kBf16,      // [n, k] bf16
   kFp8Block,  // [n, k] e4m3 with fp32 scales per 128×128 block (value = code × scale)
   kExl3,      // trellis int16 [k/16, n/16, 16·bits], suh fp16 [k], svh fp16 [n]
+  // Never in a checkpoint, only what a backend may keep (quant/narrow.h):
+  kFp8Rows,  // e4m3 codes with a bf16 scale per row and 128 columns
+  kQ4,       // 4-bit codes with a bf16 scale and offset per row and 64 columns
+};
+
+/// How a backend keeps a matrix. The loaded Matrix::spec names the format that it has become, with kStored.
+enum class MatrixKeep : uint8_t {
+  kStored,   // in the checkpoint's form
+  kDecoded,  // kExl3: the matrix itself (kv_b, an embedding), fp32 on the CPU, bf16 on CUDA
+  kFp8,      // kBf16 and kF32: narrowed while loading, lossy; the CPU keeps the narrowed weights as bf16, which they are
+  kQ4,       // the same; k must be a multiple of 64
 };
 
 /// What a matrix is, known from checkpoint headers before anything is loaded. y[n] = W x, x has k elements.
@@ -53,8 +64,7 @@ struct MatrixSpec {
   int32_t n = 0, k = 0;
   int32_t slices = 1;
   int32_t slice_end[4] = {0, 0, 0, 0};
-  bool decode = false;  // kExl3: keep the matrix itself, decoded (kv_b, an embedding): fp32 on the CPU, bf16 on CUDA;
-                        // the loaded Matrix::spec names that format and has decode = false
+  MatrixKeep keep = MatrixKeep::kStored;
 };
 
 /// Boundary i (0..4) of the four K-slices of an unsliced K: min(k, 128·⌊i·B/4⌋) with B = ⌈k/128⌉ blocks.

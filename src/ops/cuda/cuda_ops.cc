@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 #include "base/check.h"
 #include "ops/cuda/cuda_ops_impl.h"
+#include "ops/narrowing.h"
 #include "tensor/dtype.h"
 
 namespace firesteel::cuda {
@@ -16,6 +18,8 @@ constexpr size_t kStagingBytes = size_t{32} << 20;
 constexpr size_t kTableBytes = size_t{4} << 20;  // expert tables of all layers
 constexpr size_t kBoundBytes = size_t{4} << 20;  // of the batch tables; more is taken when a batch needs it
 constexpr size_t kMinScratch = size_t{64} << 20;
+constexpr int32_t kMaxNarrowedK =
+    1 << 20;  // a tile row and what it is read from are far from filling the buffer
 
 }  // namespace
 
@@ -147,21 +151,46 @@ Result<Matrix> CudaOps::load_matrix(const MatrixSpec& spec, MatrixSource& source
                  "EXL3 matrices need 1 to 8 bits and sides that are multiples of 128, not " +
                      std::to_string(spec.n) + " by " + std::to_string(spec.k)};
   }
-  Matrix m{spec, dst};
-  if (spec.format == MatrixFormat::kExl3) {
-    if (spec.decode) {
-      RETURN_IF_ERROR(load_decoded(spec, source, dst));
-      m.spec.format = MatrixFormat::kBf16;
-      m.spec.bits = 0;
-    } else {
-      RETURN_IF_ERROR(load_exl3(spec, source, dst));
-    }
+  RETURN_IF_ERROR(check_keep(spec));
+  if (is_narrowed(spec)) {
+    RETURN_IF_ERROR(load_narrowed(spec, source, dst));
+  } else if (spec.keep == MatrixKeep::kDecoded) {
+    RETURN_IF_ERROR(load_decoded(spec, source, dst));
+  } else if (spec.format == MatrixFormat::kExl3) {
+    RETURN_IF_ERROR(load_exl3(spec, source, dst));
   } else {
     RETURN_IF_ERROR(load_packed(spec, source, dst));
   }
-  m.spec.decode = false;
   RETURN_IF_ERROR(stream_.synchronize());
-  return m;
+  return Matrix{loaded_spec(spec), dst};
+}
+
+Status CudaOps::load_narrowed(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) {
+  const size_t tile_bytes = packed_tile_bytes(spec);
+  const int32_t tiles = (spec.n + kTileN - 1) / kTileN;
+  if (spec.k > kMaxNarrowedK) return Error{ErrorCode::kUnsupported, "a narrowed matrix has too many columns"};
+  ThreadPool pool(std::min(tiles, static_cast<int32_t>(std::thread::hardware_concurrency())));
+  int64_t piece = 0;  // first row of the piece in the staging memory
+  const auto pack = [&](int64_t row, const NarrowedRow& from) {
+    const auto in_tile = static_cast<int32_t>(row % kTileN);
+    std::byte* tile = staging_.data() + static_cast<size_t>((row - piece) / kTileN) * tile_bytes;
+    if (in_tile == 0) std::memset(tile, 0, tile_bytes);
+    if (spec.keep == MatrixKeep::kQ4) {
+      pack_q4_row(from.codes.data(), from.q4.data(), in_tile, spec.k, tile);
+    } else {
+      pack_fp8_row(from.codes.data(), from.fp8.data(), in_tile, spec.k, tile);
+    }
+  };
+  const auto upload_piece = [&](int64_t first, int64_t count) -> Status {
+    const size_t bytes = static_cast<size_t>((count + kTileN - 1) / kTileN) * tile_bytes;
+    CHECK(bytes <= staging_.size());
+    RETURN_IF_ERROR(device_->to_device(stream_, dst + static_cast<size_t>(first / kTileN) * tile_bytes,
+                                       staging_.data(), bytes));
+    piece = first + count;
+    return stream_.synchronize();  // the staging memory is free again
+  };
+  RETURN_IF_ERROR(stream_.synchronize());
+  return narrow_rows(spec, source, pool, kTileN, pack, upload_piece);
 }
 
 Status CudaOps::load_packed(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) {
@@ -233,7 +262,7 @@ Status CudaOps::load_exl3(const MatrixSpec& spec, MatrixSource& source, std::byt
 /// Decodes by the product kernel itself: W times unit vectors, a block of columns at a time.
 Status CudaOps::load_decoded(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) {
   MatrixSpec plain = spec;
-  plain.decode = false;
+  plain.keep = MatrixKeep::kStored;
   plain.slices = 1;
   ASSIGN_OR_RETURN(gpu::Buffer trellis,
                    device_->allocate(packed_layout(plain).bytes, "an EXL3 matrix being decoded"));

@@ -181,6 +181,7 @@ class CudaOps final : public Ops {
   Status load_packed(const MatrixSpec& spec, MatrixSource& source, std::byte* dst);
   Status load_exl3(const MatrixSpec& spec, MatrixSource& source, std::byte* dst);
   Status load_decoded(const MatrixSpec& spec, MatrixSource& source, std::byte* dst);
+  Status load_narrowed(const MatrixSpec& spec, MatrixSource& source, std::byte* dst);
 
   const ExpertTable* expert_table(const ExpertWeights& w);
   /// Whether every gate and up matrix has kernels for few rows.

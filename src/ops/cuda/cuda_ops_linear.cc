@@ -30,6 +30,8 @@ MatrixRef CudaOps::ref_of(const Matrix& m) {
 
 const MatmulKernels& CudaOps::kernels_of(const MatrixSpec& s) const {
   if (s.format == MatrixFormat::kFp8Block) return kernels_.fp8;
+  if (s.format == MatrixFormat::kFp8Rows) return kernels_.fp8_rows;
+  if (s.format == MatrixFormat::kQ4) return kernels_.q4;
   if (s.format == MatrixFormat::kExl3) return kernels_.exl3[static_cast<size_t>(s.codebook)][s.bits];
   return kernels_.bf16;
 }

@@ -107,6 +107,10 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
                              "matmul_bf16_many", "matmul_bf16_wide", 2048, k.bf16));
   RETURN_IF_ERROR(load_dense(loader, "matmul_fp8", "matmul_fp8_few1", "matmul_fp8_few4", "matmul_fp8_many",
                              "matmul_fp8_wide", 1024, k.fp8));
+  RETURN_IF_ERROR(load_dense(loader, "matmul_fp8_rows", "matmul_fp8_rows_few1", "matmul_fp8_rows_few4",
+                             "matmul_fp8_rows_many", "matmul_fp8_rows_wide", kFp8RowsGroupBytes, k.fp8_rows));
+  RETURN_IF_ERROR(load_dense(loader, "matmul_q4", "matmul_q4_few1", "matmul_q4_few4", "matmul_q4_many",
+                             "matmul_q4_wide", kQ4GroupBytes, k.q4));
   RETURN_IF_ERROR(load_exl3(loader, k));
   RETURN_IF_ERROR(loader.open("matvec_f32"));
   RETURN_IF_ERROR(loader.get("matvec_f32", k.matvec_f32));

@@ -12,14 +12,14 @@ namespace firesteel::cuda {
 
 /// The product kernels of one format (matmul.cuh). Those of few rows are absent for rare EXL3 kinds.
 struct MatmulKernels {
-  gpu::Kernel<MatmulParams> few1, few4, many, wide;  // wide: bf16 and FP8 only
+  gpu::Kernel<MatmulParams> few1, few4, many, wide;  // wide: not EXL3
   gpu::Kernel<ExpertFewParams> gate_up, down;        // EXL3 only
   unsigned few1_shared = 0, few4_shared = 0, many_shared = 0, wide_shared = 0;
 };
 
 struct Kernels {
   std::vector<gpu::Module> modules;
-  MatmulKernels bf16, fp8;
+  MatmulKernels bf16, fp8, fp8_rows, q4;
   std::array<std::array<MatmulKernels, 9>, 3> exl3;  // [codebook][bits]
   gpu::Kernel<MatvecF32Params> matvec_f32;
   gpu::Kernel<EmbedParams> embed, mtp_input;

@@ -20,6 +20,13 @@ inline constexpr int kBlockN = 128;  // output channels of a thread block with a
 inline constexpr int kRowsPerTile = 64;  // rows of a prompt tile
 inline constexpr int kMaxJoined = 8;
 inline constexpr int kMaxFewPairs = 1024;  // routed pairs of few rows
+// Narrowed weights (quant/narrow.h) are decoded times 2^-kNarrowShift, and sums multiplied by 2^kNarrowShift:
+// the bit fields of codes, read as bf16, are code · 2^-133 or code · 2^-129 (q4) and code · 2^-120 (FP8), and
+// scales that bring them back to the size of weights must be bf16 numbers too.
+inline constexpr int kNarrowShift = 32;
+inline constexpr int kQ4LowShift = 133 - kNarrowShift, kQ4HighShift = 129 - kNarrowShift;
+inline constexpr int kFp8ScaleShift = 120 - kNarrowShift;
+inline constexpr int kQ4GroupBytes = 512 + 64, kFp8RowsGroupBytes = 1024 + 32;
 inline constexpr int kMaxRowList = 256;
 
 /// One matrix as kernels see it.
@@ -276,11 +283,13 @@ struct RandomFillParams {
   uint8_t* data;
   int64_t pieces;
   uint64_t seed;
-  int32_t kind;              // 0 bits, 1 fp32, 2 bf16, 3 e4m3
+  int32_t kind;              // 0 bits, 1 fp32, 2 bf16, 3 e4m3, 4 q4, 5 e4m3 with row scales
   int32_t row_pieces;        // of one row (fp32) or one tile row
   int32_t group_pieces;      // of one group of 64 columns
   int32_t tile0, group0;     // where this part begins in the whole matrix
   float span;                // values are uniform in ±span
+  int32_t code_pieces;       // of a group, before its scales
+  uint32_t scales[2];        // what a group's scales consist of
 };
 
 struct ExchangeFlagParams {  // host memory

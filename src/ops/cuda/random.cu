@@ -36,7 +36,9 @@ extern "C" __global__ void __launch_bounds__(256) random_fill(const __grid_const
         const float a = (static_cast<float>(w[i] & 0xffff) * 0x1p-15f - 1.0f) * p.span,
                     b = (static_cast<float>(w[i] >> 16) * 0x1p-15f - 1.0f) * p.span;
         w[i] = static_cast<uint32_t>(to_bf16(b)) << 16 | to_bf16(a);
-      } else if (p.kind == 3) {
+      } else if (p.kind >= 4 && in_row % p.group_pieces >= p.code_pieces) {
+        w[i] = p.scales[i & 1];
+      } else if (p.kind == 3 || p.kind == 5) {
 #pragma unroll
         for (int b = 0; b < 4; ++b)
           if ((w[i] >> (8 * b) & 0x7f) == 0x7f) w[i] ^= 1u << (8 * b);  // no NaN
