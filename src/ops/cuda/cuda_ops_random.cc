@@ -9,8 +9,8 @@ namespace firesteel::cuda {
 
 Result<Matrix> CudaOps::random_matrix(const MatrixSpec& spec, const RandomWeights& weights, std::byte* dst) {
   RETURN_IF_ERROR(device_->make_current());
-  const bool f32 = spec.format == MatrixFormat::kF32, exl3 = spec.format == MatrixFormat::kExl3;
   const MatrixFormat kept = loaded_spec(spec).format;
+  const bool f32 = kept == MatrixFormat::kF32, exl3 = kept == MatrixFormat::kExl3;
   // What the layout pads, or what is decoded while loading, goes the way of a checkpoint.
   if (spec.keep == MatrixKeep::kDecoded || spec.n % kTileN != 0 || (f32 ? spec.k % 4 : spec.k % kGroupK) != 0 ||
       weights.first_row % kTileN != 0 || weights.first_column % kGroupK != 0) {
