@@ -362,20 +362,6 @@ __device__ __forceinline__ void attend_tokens(const AttentionParams& p) {
       __syncthreads();
     }
     const int at = block - begin, next = at + kBlock;
-    if (block + kBlock < end) {
-      stage_block<kFp8>(sh, stage ^ 1, sh.row[(next / kChunk) & 1] + next % kChunk, end - block - kBlock);
-    }
-    const int listed = block - at % kChunk + kChunk + static_cast<int>(threadIdx.x);
-    if (kWhole && threadIdx.x < kChunk && listed < end) {
-      if (at % kChunk == 0) {
-        pool = list.pool(listed);
-      } else if (at % kChunk == kBlock) {
-        token = list.token(listed, pool);
-        page = list.pages[token / kPage];
-      } else if (at % kChunk == 2 * kBlock) {
-        sh.row[(at / kChunk + 1) & 1][threadIdx.x] = list.latent(p, token, page);
-      }
-    }
     const Bits16(*c)[kPitch] = kFp8 ? sh.fp8.decoded : sh.c[stage];
 
     {  // Scores: warp w takes slice w % 4 and 16 tokens (w / 4) of all heads.
@@ -390,6 +376,21 @@ __device__ __forceinline__ void attend_tokens(const AttentionParams& p) {
         for (int m = 0; m < 2; ++m) {
           mma<false>(d[m][0], q[m][k], b[0], b[1]);
           mma<false>(d[m][1], q[m][k], b[2], b[3]);
+        }
+      }
+      // The next block is asked for while the products end.
+      if (block + kBlock < end) {
+        stage_block<kFp8>(sh, stage ^ 1, sh.row[(next / kChunk) & 1] + next % kChunk, end - block - kBlock);
+      }
+      const int listed = block - at % kChunk + kChunk + static_cast<int>(threadIdx.x);
+      if (kWhole && threadIdx.x < kChunk && listed < end) {
+        if (at % kChunk == 0) {
+          pool = list.pool(listed);
+        } else if (at % kChunk == kBlock) {
+          token = list.token(listed, pool);
+          page = list.pages[token / kPage];
+        } else if (at % kChunk == 2 * kBlock) {
+          sh.row[(at / kChunk + 1) & 1][threadIdx.x] = list.latent(p, token, page);
         }
       }
 #pragma unroll
