@@ -11,6 +11,7 @@ namespace firesteel::cuda {
 namespace {
 
 constexpr size_t kScoreBytes = size_t{64} << 20;    // pool scores of the rows chosen together
+constexpr unsigned kScoreBlocks = 512;              // thread blocks that scoring should have at least
 constexpr size_t kPartialBytes = size_t{64} << 20;  // attention partials of the rows attended together
 constexpr int32_t kWholeRows = 48;                  // beyond, a thread block takes a whole row
 
@@ -102,8 +103,11 @@ void CudaOps::pool_select(Stage, const IndexerWeights& w, const Act* q, const Ac
     s.first_row = k.first_row = first;
     s.row_count = k.row_count = std::min(at_once, rows_ - first);
     const auto count = static_cast<unsigned>(s.row_count);
-    if (choose && w.dim % 32 == 0 && w.dim <= 128) {
-      run(kernels_.pool_score, {{blocks_of(count, kPickRows), blocks_of(visible, 256)}, 256}, s);
+    if (choose && w.dim == kKeyDim && w.heads % 8 == 0) {
+      // As many rows together as leave enough blocks.
+      const unsigned blocks = blocks_of(visible, 256);
+      s.rows_each = static_cast<int32_t>(std::clamp(blocks * count / kScoreBlocks, 1u, 16u));
+      run(kernels_.pool_score, {{blocks_of(count, s.rows_each), blocks}, 256}, s);
     } else if (choose) {
       run(kernels_.pool_score_plain, {{blocks_of(visible, 256), count}, 256}, s);
     }
@@ -123,8 +127,7 @@ void CudaOps::sparse_attention(Stage, const AttentionWeights& w, const Act* q, P
   if (format != MatrixFormat::kBf16 && format != MatrixFormat::kF32)
     return unsupported("kv_b in such a format");
   const float scale = 1.0f / std::sqrt(static_cast<float>(w.qk_dim));
-  if (format != MatrixFormat::kBf16 || w.latent % 64 != 0 || w.latent > 512 || w.qk_dim % 16 != 0 ||
-      w.v_dim % 16 != 0) {
+  if (format != MatrixFormat::kBf16 || w.latent != 512 || w.qk_dim % 16 != 0 || w.v_dim % 16 != 0) {
     PlainAttentionParams p{view_,
                            bits(q),
                            static_cast<const uint8_t*>(w.kv_b.data),
@@ -164,7 +167,7 @@ void CudaOps::sparse_attention(Stage, const AttentionWeights& w, const Act* q, P
   const size_t absorbed_count = static_cast<size_t>(rows_) * heads * latent;
   if (!begin_scratch(padded(absorbed_count * 2) + static_cast<size_t>(at_once) * row_bytes + 512)) return;
   Bits16* absorbed = take<Bits16>(absorbed_count);
-  const bool few = rows_ <= 8;
+  const bool few = rows_ <= 32;
   const auto head_count = static_cast<unsigned>(w.heads);
 
   AbsorbParams a{static_cast<const uint8_t*>(w.kv_b.data),
@@ -176,7 +179,7 @@ void CudaOps::sparse_attention(Stage, const AttentionWeights& w, const Act* q, P
                  w.v_dim,
                  w.latent};
   run(few ? kernels_.absorb_few : kernels_.absorb_many,
-      {{head_count, blocks_of(w.latent, few ? 64 : 256), blocks_of(rows_, few ? 8 : 32)}, 128}, a);
+      {{head_count, blocks_of(w.latent, few ? 64 : 256), blocks_of(rows_, few ? 8 : 64)}, 128}, a);
 
   AttentionParams p{};
   p.batch = view_;
@@ -198,7 +201,7 @@ void CudaOps::sparse_attention(Stage, const AttentionWeights& w, const Act* q, P
   p.heads = w.heads;
   p.latent = w.latent;
   p.chunks = chunks;
-  p.scale = scale;
+  p.scale = scale * 1.4426950408889634f;  // the kernels' exponentials are powers of two
   for (int32_t first = 0; first < rows_; first += at_once) {
     p.first_row = first;
     p.row_count = std::min(at_once, rows_ - first);
@@ -215,7 +218,7 @@ void CudaOps::sparse_attention(Stage, const AttentionWeights& w, const Act* q, P
   a.x = absorbed;
   a.y = bits(out);
   run(few ? kernels_.expand_few : kernels_.expand_many,
-      {{head_count, blocks_of(w.v_dim, 64), blocks_of(rows_, few ? 8 : 64)}, 128}, a);
+      {{head_count, blocks_of(w.v_dim, few ? 64 : 128), blocks_of(rows_, few ? 8 : 64)}, 128}, a);
 }
 
 }  // namespace firesteel::cuda

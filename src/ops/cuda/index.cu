@@ -114,16 +114,18 @@ extern "C" __global__ void __launch_bounds__(128) pool_append(const __grid_const
   }
 }
 
-/// Scores of visible pools. grid: (⌈rows / kPickRows⌉, ⌈max_pools / 256⌉); a warp takes 32 pools and scores
-/// them for rows of one segment without reading the keys again. Pools are the A operand, the row's heads the
-/// B operand; the heads' terms are added in a fixed order.
-extern "C" __global__ void __launch_bounds__(256) pool_score(const __grid_constant__ PoolScoreParams p) {
+/// Scores of visible pools; keys of kKeyDim values, heads a multiple of 8. grid: (⌈rows / rows_each⌉,
+/// ⌈max_pools / 256⌉); a warp takes 32 pools and scores them for rows of one segment without reading the keys
+/// again. Pools are the A operand, the row's heads the B operand; the heads' terms are added in a fixed
+/// order.
+extern "C" __global__ void __launch_bounds__(256, 2) pool_score(const __grid_constant__ PoolScoreParams p) {
   begin_kernel();
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int pool0 = blockIdx.y * 256 + warp * 32;
-  const int first = blockIdx.x * kPickRows, last = min(first + kPickRows, p.row_count);
-  const int per_page = kPage / p.kpool, steps = p.dim / 32;
-  const float dot_scale = rsqrtf(static_cast<float>(p.dim)), head_scale = rsqrtf(static_cast<float>(p.heads));
+  const int first = blockIdx.x * p.rows_each, last = min(first + p.rows_each, p.row_count);
+  const int per_page = kPage / p.kpool, tiles = p.heads / 8;
+  const float dot_scale = rsqrtf(static_cast<float>(kKeyDim)),
+              head_scale = rsqrtf(static_cast<float>(p.heads));
   uint4 a[4][4];  // keys of pools pool0 + lane / 4 + 8i
   int loaded = -1, loaded_visible = 0;
   for (int r = first; r < last; ++r) {
@@ -131,6 +133,13 @@ extern "C" __global__ void __launch_bounds__(256) pool_score(const __grid_consta
     const Segment s = segment_at(p.batch, segment);
     const int visible = (s.start + row - s.first_row + 1) / p.kpool;
     if (pool0 >= visible) continue;
+    // Of heads lane / 4 + 8·tile: what a tile multiplies is fetched one tile before.
+    const Bits16* q = p.q + (static_cast<int64_t>(row) * p.heads + (lane >> 2)) * kKeyDim + 8 * (lane & 3);
+    const Bits16* hw = p.hw + static_cast<int64_t>(row) * p.heads + 2 * (lane & 3);
+    uint4 b[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) b[j] = *reinterpret_cast<const uint4*>(q + 32 * j);
+    uint32_t weights = *reinterpret_cast<const uint32_t*>(hw);
     // Rows of a segment see ever more pools.
     if (segment != loaded || (visible > loaded_visible && pool0 + 32 > loaded_visible)) {
       loaded = segment;
@@ -143,63 +152,60 @@ extern "C" __global__ void __launch_bounds__(256) pool_score(const __grid_consta
             static_cast<int64_t>(p.batch.page_table[s.page_begin + pool / per_page]) * p.page_stride +
             static_cast<int64_t>(pool % per_page) * p.row_bytes;
         if (p.fp8) {
-          const uint32_t factor = kv_factor(key[p.dim]);
+          const uint32_t factor = kv_factor(key[kKeyDim]);
 #pragma unroll
-          for (int j = 0; j < 4; ++j) {
-            if (j < steps)
-              a[i][j] = kv_decode8(*reinterpret_cast<const uint2*>(key + 32 * j + 8 * (lane & 3)), factor);
-          }
+          for (int j = 0; j < 4; ++j)
+            a[i][j] = kv_decode8(*reinterpret_cast<const uint2*>(key + 32 * j + 8 * (lane & 3)), factor);
         } else {
 #pragma unroll
-          for (int j = 0; j < 4; ++j) {
-            if (j < steps) a[i][j] = *reinterpret_cast<const uint4*>(key + 64 * j + 16 * (lane & 3));
-          }
+          for (int j = 0; j < 4; ++j)
+            a[i][j] = *reinterpret_cast<const uint4*>(key + 64 * j + 16 * (lane & 3));
         }
       }
     }
     float score[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    for (int tile = 0; tile < (p.heads + 7) / 8; ++tile) {
-      const int head = min(tile * 8 + (lane >> 2), p.heads - 1);
-      const Bits16* q = p.q + (static_cast<int64_t>(row) * p.heads + head) * p.dim + 8 * (lane & 3);
-      uint4 b[4];
+    for (int tile = 0; tile < tiles; ++tile) {
+      uint4 following[4];
+      uint32_t following_weights = 0;
+      if (tile + 1 < tiles) {
+        q += 8 * kKeyDim;
+        hw += 8;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        if (j < steps) b[j] = *reinterpret_cast<const uint4*>(q + 32 * j);
+        for (int j = 0; j < 4; ++j) following[j] = *reinterpret_cast<const uint4*>(q + 32 * j);
+        following_weights = *reinterpret_cast<const uint32_t*>(hw);
       }
       float d[2][4] = {};
 #pragma unroll
-      for (int m = 0; m < 2; ++m) {
+      for (int j = 0; j < 4; ++j) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          if (j < steps) {
-            const uint4 lo = a[2 * m][j], hi = a[2 * m + 1][j];
-            const uint32_t f0[4] = {lo.x, hi.x, lo.y, hi.y}, f1[4] = {lo.z, hi.z, lo.w, hi.w};
-            mma<false>(d[m], f0, b[j].x, b[j].y);
-            mma<false>(d[m], f1, b[j].z, b[j].w);
-          }
+        for (int m = 0; m < 2; ++m) {
+          const uint4 lo = a[2 * m][j], hi = a[2 * m + 1][j];
+          const uint32_t f0[4] = {lo.x, hi.x, lo.y, hi.y}, f1[4] = {lo.z, hi.z, lo.w, hi.w};
+          mma<false>(d[m], f0, b[j].x, b[j].y);
+          mma<false>(d[m], f1, b[j].z, b[j].w);
         }
       }
 #pragma unroll
       for (int t = 0; t < 2; ++t) {
-        const int h = tile * 8 + 2 * (lane & 3) + t;
-        if (h < p.heads) {
-          const float w = from_bf16(p.hw[static_cast<int64_t>(row) * p.heads + h]) * head_scale;
+        const float w = (t == 0 ? bf16_low(weights) : bf16_high(weights)) * head_scale;
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const float v = d[i >> 1][2 * (i & 1) + t] * dot_scale;
-            score[i] = fmaf(w, v < 0.0f ? 0.0f : v, score[i]);
-          }
+        for (int i = 0; i < 4; ++i) {
+          const float v = d[i >> 1][2 * (i & 1) + t] * dot_scale;
+          score[i] = fmaf(w, v < 0.0f ? 0.0f : v, score[i]);
         }
       }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) b[j] = following[j];
+      weights = following_weights;
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      score[i] += __shfl_xor_sync(0xffffffffu, score[i], 1);
-      score[i] += __shfl_xor_sync(0xffffffffu, score[i], 2);
-      const int pool = pool0 + (lane >> 2) + 8 * i;
-      if ((lane & 3) == 0 && pool < visible)
-        p.scores[static_cast<int64_t>(r) * p.max_pools + pool] = score[i];
-    }
+    for (int i = 0; i < 4; ++i) score[i] += __shfl_xor_sync(0xffffffffu, score[i], 1);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) score[i] += __shfl_xor_sync(0xffffffffu, score[i], 2);
+    // Lane t of a quad stores the score of pool 8t.
+    const float mine = (lane & 2) ? ((lane & 1) ? score[3] : score[2]) : ((lane & 1) ? score[1] : score[0]);
+    const int pool = pool0 + (lane >> 2) + 8 * (lane & 3);
+    if (pool < visible) p.scores[static_cast<int64_t>(r) * p.max_pools + pool] = mine;
   }
 }
 

@@ -335,13 +335,14 @@ struct PoolScoreParams {
   float* scores;  // [row - first_row, max_pools]
   int32_t first_row, row_count, heads, dim, kpool, row_bytes, fp8;
   int32_t max_pools;  // row length of scores
+  int32_t rows_each;  // rows scored by one block
 };
 
 inline constexpr unsigned kAttendShared = 92672;  // dynamic shared memory of the attend kernels
 
 inline constexpr int kPickStretch = 8192;  // pools chosen from by one block
 inline constexpr int kPickAgain = 16384;   // most candidates that the second choice takes
-inline constexpr int kPickRows = 8;        // rows scored together
+inline constexpr int kKeyDim = 128;        // of the keys that pool_score takes
 
 struct PoolPickParams {
   BatchView batch;
