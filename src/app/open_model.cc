@@ -13,17 +13,23 @@
 namespace firesteel {
 namespace {
 
-/// A line that rewrites itself on a terminal, and nothing but a last line elsewhere.
+/// A line that rewrites itself on a terminal; elsewhere a line in the log every ten seconds.
 class ProgressLine {
  public:
   void operator()(uint64_t done, uint64_t total) {
     const auto now = std::chrono::steady_clock::now();
     const bool last = done >= total;
-    if (!terminal_ || total == 0 || (!last && now - shown_ < std::chrono::milliseconds(100))) return;
+    const auto pause = std::chrono::milliseconds(terminal_ ? 100 : 10000);
+    if (total == 0 || (now - shown_ < pause && !(last && terminal_))) return;
     shown_ = now;
     const double seconds = std::chrono::duration<double>(now - start_).count();
     const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
     const double left = rate > 0 ? static_cast<double>(total - done) / rate : 0;
+    if (!terminal_) {
+      LOG_INFO("loading weights: {:.0f} % of {}, {:.0f} s left", 100.0 * static_cast<double>(done) / static_cast<double>(total),
+               gib_text(total), left);
+      return;
+    }
     std::fprintf(stderr, "\rloading weights: %3.0f %% of %s, %.0f s left ",
                  100.0 * static_cast<double>(done) / static_cast<double>(total), gib_text(total).c_str(),
                  left);
@@ -34,7 +40,7 @@ class ProgressLine {
  private:
   const bool terminal_ = isatty(STDERR_FILENO) != 0;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point shown_{};
+  std::chrono::steady_clock::time_point shown_ = start_;
 };
 
 }  // namespace
@@ -75,6 +81,11 @@ uint64_t usable_memory(const Ops& ops, int ranks_here) {
   return own / ((ranks + gpus - 1) / gpus);
 }
 
+int32_t forward_rows(const OpenRequest& request, const Ops& ops) {
+  // A GPU reads every expert once a chunk: fewer, larger chunks.
+  return request.max_rows > 0 ? request.max_rows : ops.name() == "cuda" ? 2048 : 512;
+}
+
 Result<PlannedModel> plan_model(const ModelOptions& options, const Ops& ops, const OpenRequest& request,
                                 uint64_t usable) {
   PlannedModel out;
@@ -85,7 +96,7 @@ Result<PlannedModel> plan_model(const ModelOptions& options, const Ops& ops, con
 
 Status plan_files(const Ops& ops, const OpenRequest& request, uint64_t usable, PlannedModel& out) {
   const MemoryNeeds needs =
-      measure_memory(out.files.weights, out.files.config, ops, request.max_rows, request.max_logit_rows);
+      measure_memory(out.files.weights, out.files.config, ops, forward_rows(request, ops), request.max_logit_rows);
   PlanRequest ask;
   ask.available = usable;
   ask.streams = request.streams;
@@ -98,7 +109,7 @@ Status load_planned(const PlannedModel& planned, const OpenRequest& request, int
   out.config = planned.files.config;
   out.plan = planned.plan;
   ModelLimits limits;
-  limits.max_rows = request.max_rows;
+  limits.max_rows = forward_rows(request, *out.ops);
   limits.max_logit_rows = request.max_logit_rows;
   limits.pages = pages;
   limits.slots = out.plan.slots;
@@ -111,6 +122,7 @@ Status load_planned(const PlannedModel& planned, const OpenRequest& request, int
 Result<OpenModel> open_model(const ModelOptions& options, const OpenRequest& request) {
   OpenModel out;
   ASSIGN_OR_RETURN(out.ops, make_ops(options, 0));
+  out.formats = model_formats(options, *out.ops);
   ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(options, *out.ops, request, usable_memory(*out.ops, 1)));
   RETURN_IF_ERROR(load_planned(planned, request, planned.plan.pages, out));
   return out;

@@ -17,7 +17,7 @@ namespace firesteel {
 struct OpenRequest {
   int32_t streams = 1;
   int32_t window = 0;  // tokens one request may span; 0: the largest that fits
-  int32_t max_rows = 512;
+  int32_t max_rows = 0;  // of one forward; 0: what suits the backend
   int32_t max_logit_rows = 64;
   Placement placement;  // which part of the model
 };
@@ -40,6 +40,7 @@ std::string formats_text(const ModelFormats& formats);
 struct OpenModel {
   ModelConfig config;
   MemoryPlan plan;
+  ModelFormats formats;
   std::unique_ptr<Ops> ops;
   std::unique_ptr<Model> model;
 };
@@ -49,6 +50,9 @@ Result<std::unique_ptr<Ops>> make_ops(const ModelOptions& options, int rank);
 
 /// Bytes that a plan may use where `ops` keeps its memory, when `ranks_here` ranks share this machine.
 uint64_t usable_memory(const Ops& ops, int ranks_here);
+
+/// Rows of the largest forward: a prompt chunk.
+int32_t forward_rows(const OpenRequest& request, const Ops& ops);
 
 /// What the headers alone say. `usable` = bytes the plan may use.
 struct PlannedModel {

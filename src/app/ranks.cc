@@ -102,6 +102,8 @@ Result<LedModel> open_led_model(const ModelOptions& model_options, const RankOpt
   OpenRequest mine = request;
   mine.placement = {0, ranks.ranks};
   ASSIGN_OR_RETURN(out.open.ops, make_ops(model, mine.placement.rank));
+  out.open.formats = model_formats(model, *out.open.ops);
+  engine->formats = formats_text(out.open.formats);
   // Ranks on one machine share its memory; the others offer what they find, and the least counts.
   const uint64_t usable = usable_memory(*out.open.ops, here ? ranks.ranks : 1);
   ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(model, *out.open.ops, mine, usable));

@@ -1,5 +1,9 @@
 #include "model/loader.h"
 
+#include <atomic>
+#include <mutex>
+#include <thread>
+
 #include "base/check.h"
 #include "model/layout.h"
 #include "model/matrix_source.h"
@@ -30,7 +34,16 @@ class WeightLoader {
   Result<Weights> run();
 
  private:
+  /// A matrix to load; `out` stays where it is until run() returns.
+  struct Job {
+    const MatrixRef* ref;
+    Matrix* out;
+    std::byte* place;
+  };
+  /// Takes the place of a matrix; load_all() fills it.
   Status matrix(const MatrixRef& ref, Matrix& out);
+  Status load(const Job& job);
+  Status load_all();
   Status vector(const VectorRef& ref, const float*& out);
   Status hyper(const HyperRef& ref, HyperSite& out);
   Status kda(const KdaRef& ref, KdaLayer& out);
@@ -50,6 +63,7 @@ class WeightLoader {
   std::byte* arena_ = nullptr;
   size_t used_ = 0, size_ = 0;
   uint64_t done_bytes_ = 0, total_bytes_ = 0;
+  std::vector<Job> jobs_;
   uint64_t random_seed_ = 0;  // the same steps on every rank
   std::vector<float> staging_;
 };
@@ -70,19 +84,54 @@ Status WeightLoader::matrix(const MatrixRef& ref, Matrix& out) {
   out.spec = ref.spec;
   if (ref.empty()) return Status::success();
   std::byte* const place = take(ops_.matrix_bytes(ref.spec));
-  FileMatrixSource source(ref);
-  auto loaded = files_.random_weights ? ops_.random_matrix(ref.spec, {++random_seed_, ref.rows.begin, ref.cols.begin, ref.full_k}, place)
-                                      : ops_.load_matrix(ref.spec, source, place);
+  if (files_.random_weights) {
+    const RandomWeights random{++random_seed_, ref.rows.begin, ref.cols.begin, ref.full_k};
+    ASSIGN_OR_RETURN(out, ops_.random_matrix(ref.spec, random, place));
+    done(ref.file_bytes());
+  } else {
+    jobs_.push_back({&ref, &out, place});
+  }
+  return Status::success();
+}
+
+Status WeightLoader::load(const Job& job) {
+  FileMatrixSource source(*job.ref);
+  auto loaded = ops_.load_matrix(job.ref->spec, source, job.place);
   if (!loaded.ok()) {
     // The reader's own messages name the tensor already; the backend's do not.
     const Error& e = loaded.error();
-    return e.message.find(ref.weight.file->path()) == std::string::npos
-               ? tensor_error(ref.weight, e.message, e.code)
+    return e.message.find(job.ref->weight.file->path()) == std::string::npos
+               ? tensor_error(job.ref->weight, e.message, e.code)
                : e;
   }
-  out = *loaded;
-  done(ref.file_bytes());
+  *job.out = *loaded;
   return Status::success();
+}
+
+/// All matrices, by as many threads as the backend takes. Of several errors the one of the first matrix counts.
+Status WeightLoader::load_all() {
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+  size_t failed = jobs_.size();
+  Status status;
+  const auto work = [&] {
+    for (size_t i = next.fetch_add(1); i < jobs_.size(); i = next.fetch_add(1)) {
+      Status one = load(jobs_[i]);
+      std::lock_guard lock(mutex);
+      if (one.ok()) {
+        done(jobs_[i].ref->file_bytes());
+      } else if (i < failed) {
+        failed = i;
+        status = std::move(one);
+        next.store(jobs_.size());
+      }
+    }
+  };
+  std::vector<std::thread> others;
+  for (int t = 1; t < ops_.load_threads(); ++t) others.emplace_back(work);
+  work();
+  for (std::thread& t : others) t.join();
+  return status;
 }
 
 Status WeightLoader::vector(const VectorRef& ref, const float*& out) {
@@ -248,6 +297,7 @@ Result<Weights> WeightLoader::run() {
     w.mtp = std::make_unique<MtpLayer>();
     RETURN_IF_ERROR(mtp(*map.mtp, *w.mtp));
   }
+  RETURN_IF_ERROR(load_all());
   return w;
 }
 

@@ -232,6 +232,8 @@ class Ops {
   /// The ranks whose parts exchanges add up; not owned, may change between forwards (null: every rank is lost, and a
   /// forward fails). Never called where this is the only rank.
   virtual void connect(Communicator* comm) = 0;
+  /// Threads that may call load_matrix at once.
+  virtual int load_threads() const = 0;
   /// Loads a matrix into `dst` (matrix_bytes(spec) bytes of this backend).
   virtual Result<Matrix> load_matrix(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) = 0;
   /// The same with random weights of a plausible size (ops/random_source.h), made where the backend is fastest.

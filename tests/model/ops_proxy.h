@@ -38,6 +38,7 @@ class OpsProxy : public Ops {
   }
   void upload_act(Act* dst, const float* host, size_t count) override { in_->upload_act(dst, host, count); }
   void bind(const Batch& batch) override { in_->bind(batch); }
+  int load_threads() const override { return in_->load_threads(); }
   bool begin(uint64_t key) override { return in_->begin(key); }
   uint64_t own_memory() const override { return in_->own_memory(); }
   Status finish() override { return in_->finish(); }

@@ -80,6 +80,7 @@ class CpuOps final : public Ops {
     RandomSource source(spec, weights);
     return load_matrix(spec, source, dst);
   }
+  int load_threads() const override { return 1; }  // each uses them all
   bool begin(uint64_t) override { return true; }
   uint64_t own_memory() const override { return 0; }
   Status finish() override;

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <thread>
 
 #include "base/check.h"
 #include "ops/cuda/cuda_ops_impl.h"
-#include "ops/narrowing.h"
 #include "tensor/dtype.h"
 
 namespace firesteel::cuda {
@@ -18,8 +16,6 @@ constexpr size_t kStagingBytes = size_t{32} << 20;
 constexpr size_t kTableBytes = size_t{4} << 20;  // expert tables of all layers
 constexpr size_t kBoundBytes = size_t{4} << 20;  // of the batch tables; more is taken when a batch needs it
 constexpr size_t kMinScratch = size_t{64} << 20;
-constexpr int32_t kMaxNarrowedK =
-    1 << 20;  // a tile row and what it is read from are far from filling the buffer
 
 }  // namespace
 
@@ -140,164 +136,6 @@ void CudaOps::upload_act(Act* dst, const float* host, size_t count) {
   p.dst = dst;
   p.count = static_cast<int64_t>(count);
   run(kernels_.convert, {{blocks_of(p.count, 256)}, 256}, p);
-}
-
-Result<Matrix> CudaOps::load_matrix(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) {
-  RETURN_IF_ERROR(device_->make_current());
-  if (spec.n < 1 || spec.k < 1) return Error{ErrorCode::kUnsupported, "a matrix is empty"};
-  if (spec.format == MatrixFormat::kExl3 &&
-      (spec.n % 128 != 0 || spec.k % 128 != 0 || spec.bits < 1 || spec.bits > 8)) {
-    return Error{ErrorCode::kUnsupported,
-                 "EXL3 matrices need 1 to 8 bits and sides that are multiples of 128, not " +
-                     std::to_string(spec.n) + " by " + std::to_string(spec.k)};
-  }
-  RETURN_IF_ERROR(check_keep(spec));
-  if (is_narrowed(spec)) {
-    RETURN_IF_ERROR(load_narrowed(spec, source, dst));
-  } else if (spec.keep == MatrixKeep::kDecoded) {
-    RETURN_IF_ERROR(load_decoded(spec, source, dst));
-  } else if (spec.format == MatrixFormat::kExl3) {
-    RETURN_IF_ERROR(load_exl3(spec, source, dst));
-  } else {
-    RETURN_IF_ERROR(load_packed(spec, source, dst));
-  }
-  RETURN_IF_ERROR(stream_.synchronize());
-  return Matrix{loaded_spec(spec), dst};
-}
-
-Status CudaOps::load_narrowed(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) {
-  const size_t tile_bytes = packed_tile_bytes(spec);
-  const int32_t tiles = (spec.n + kTileN - 1) / kTileN;
-  if (spec.k > kMaxNarrowedK) return Error{ErrorCode::kUnsupported, "a narrowed matrix has too many columns"};
-  ThreadPool pool(std::min(tiles, static_cast<int32_t>(std::thread::hardware_concurrency())));
-  int64_t piece = 0;  // first row of the piece in the staging memory
-  const auto pack = [&](int64_t row, const NarrowedRow& from) {
-    const auto in_tile = static_cast<int32_t>(row % kTileN);
-    std::byte* tile = staging_.data() + static_cast<size_t>((row - piece) / kTileN) * tile_bytes;
-    if (in_tile == 0) std::memset(tile, 0, tile_bytes);
-    if (spec.keep == MatrixKeep::kQ4) {
-      pack_q4_row(from.codes.data(), from.q4.data(), in_tile, spec.k, tile);
-    } else {
-      pack_fp8_row(from.codes.data(), from.fp8.data(), in_tile, spec.k, tile);
-    }
-  };
-  const auto upload_piece = [&](int64_t first, int64_t count) -> Status {
-    const size_t bytes = static_cast<size_t>((count + kTileN - 1) / kTileN) * tile_bytes;
-    CHECK(bytes <= staging_.size());
-    RETURN_IF_ERROR(device_->to_device(stream_, dst + static_cast<size_t>(first / kTileN) * tile_bytes,
-                                       staging_.data(), bytes));
-    piece = first + count;
-    return stream_.synchronize();  // the staging memory is free again
-  };
-  RETURN_IF_ERROR(stream_.synchronize());
-  return narrow_rows(spec, source, pool, kTileN, pack, upload_piece);
-}
-
-Status CudaOps::load_packed(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) {
-  const size_t element = spec.format == MatrixFormat::kF32 ? 4 : spec.format == MatrixFormat::kBf16 ? 2 : 1;
-  const size_t row_bytes = static_cast<size_t>(spec.k) * element, tile_bytes = packed_tile_bytes(spec);
-  const int32_t tiles = (spec.n + kTileN - 1) / kTileN;
-  const int32_t fit = static_cast<int32_t>(std::max<size_t>(1, staging_.size() / tile_bytes));
-  CHECK(tile_bytes <= staging_.size());
-  std::vector<std::byte> raw(row_bytes * kTileN);
-  for (int32_t first = 0; first < tiles; first += fit) {
-    const int32_t count = std::min(fit, tiles - first);
-    RETURN_IF_ERROR(stream_.synchronize());  // the staging memory is free again
-    size_t bytes = 0;
-    for (int32_t t = 0; t < count; ++t) {
-      const int32_t row = (first + t) * kTileN, rows = std::min(kTileN, spec.n - row);
-      std::byte* to = staging_.data() + static_cast<size_t>(t) * tile_bytes;
-      if (spec.format == MatrixFormat::kF32) {
-        RETURN_IF_ERROR(source.read_rows(MatrixPart::kWeight, row, rows, to));
-        bytes += static_cast<size_t>(rows) * row_bytes;
-        continue;
-      }
-      RETURN_IF_ERROR(source.read_rows(MatrixPart::kWeight, row, rows, raw.data()));
-      if (spec.format == MatrixFormat::kBf16) {
-        pack_bf16_tile(reinterpret_cast<const uint16_t*>(raw.data()), rows, spec.k, to);
-      } else {
-        pack_fp8_tile(reinterpret_cast<const uint8_t*>(raw.data()), rows, spec.k, to);
-      }
-      bytes += tile_bytes;
-    }
-    RETURN_IF_ERROR(
-        device_->to_device(stream_, dst + static_cast<size_t>(first) * tile_bytes, staging_.data(), bytes));
-  }
-  RETURN_IF_ERROR(stream_.synchronize());
-  if (spec.format == MatrixFormat::kFp8Block) {
-    const int32_t rows = (spec.n + 127) / 128, columns = (spec.k + 127) / 128;
-    std::vector<float> scale(static_cast<size_t>(rows) * static_cast<size_t>(columns));
-    RETURN_IF_ERROR(source.read_rows(MatrixPart::kScale, 0, rows, scale.data()));
-    RETURN_IF_ERROR(
-        device_->to_device(stream_, dst + packed_layout(spec).scale, scale.data(), scale.size() * 4));
-    RETURN_IF_ERROR(stream_.synchronize());
-  }
-  return {};
-}
-
-Status CudaOps::load_exl3(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) {
-  const PackedLayout at = packed_layout(spec);
-  const int32_t tiles_n = spec.n / 16, groups = spec.k / kGroupK;
-  const size_t row_bytes = static_cast<size_t>(tiles_n) * 32 * spec.bits;
-  std::vector<std::byte> raw(4 * row_bytes), packed(packed_tile_bytes(spec) * static_cast<size_t>(tiles_n));
-  for (int32_t g = 0; g < groups; ++g) {
-    RETURN_IF_ERROR(source.read_rows(MatrixPart::kWeight, int64_t{4} * g, 4, raw.data()));
-    const std::byte* const rows[4] = {raw.data(), raw.data() + row_bytes, raw.data() + 2 * row_bytes,
-                                      raw.data() + 3 * row_bytes};
-    pack_exl3_group(rows, tiles_n, spec.bits, groups, g, packed.data());
-  }
-  RETURN_IF_ERROR(device_->to_device(stream_, dst, packed.data(), packed.size()));
-  RETURN_IF_ERROR(stream_.synchronize());
-  std::vector<uint16_t> vector(static_cast<size_t>(std::max(spec.n, spec.k)));
-  RETURN_IF_ERROR(source.read_rows(MatrixPart::kSuh, 0, spec.k, vector.data()));
-  RETURN_IF_ERROR(
-      device_->to_device(stream_, dst + at.suh, vector.data(), size_t{2} * static_cast<size_t>(spec.k)));
-  RETURN_IF_ERROR(stream_.synchronize());
-  RETURN_IF_ERROR(source.read_rows(MatrixPart::kSvh, 0, spec.n, vector.data()));
-  RETURN_IF_ERROR(
-      device_->to_device(stream_, dst + at.svh, vector.data(), size_t{2} * static_cast<size_t>(spec.n)));
-  return stream_.synchronize();
-}
-
-/// Decodes by the product kernel itself: W times unit vectors, a block of columns at a time.
-Status CudaOps::load_decoded(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) {
-  MatrixSpec plain = spec;
-  plain.keep = MatrixKeep::kStored;
-  plain.slices = 1;
-  ASSIGN_OR_RETURN(gpu::Buffer trellis,
-                   device_->allocate(packed_layout(plain).bytes, "an EXL3 matrix being decoded"));
-  RETURN_IF_ERROR(load_exl3(plain, source, trellis.data()));
-  const Matrix m{plain, trellis.data()};
-  constexpr int32_t kColumns = 128;
-  const size_t n = static_cast<size_t>(spec.n), k = static_cast<size_t>(spec.k);
-  ASSIGN_OR_RETURN(gpu::Buffer unit, device_->allocate(kColumns * k * 2, "unit vectors"));
-  ASSIGN_OR_RETURN(gpu::Buffer columns, device_->allocate(kColumns * n * 4, "decoded columns"));
-  std::vector<uint16_t> ones(kColumns * k), whole(n * k);
-  std::vector<float> y(kColumns * n);
-  for (size_t c0 = 0; c0 < k; c0 += kColumns) {
-    std::fill(ones.begin(), ones.end(), uint16_t{0});
-    for (size_t i = 0; i < kColumns; ++i) ones[i * k + c0 + i] = 0x3f80;
-    RETURN_IF_ERROR(device_->to_device(stream_, unit.data(), ones.data(), ones.size() * 2));
-    Product p;
-    p.x = reinterpret_cast<const Bits16*>(unit.data());
-    p.ldx = spec.k;
-    p.rows = kColumns;
-    p.y = columns.data();
-    p.ldy = spec.n;
-    p.f32 = true;
-    if (begin_scratch(product_bytes({&m, 1}, kColumns))) products({&m, 1}, p);
-    RETURN_IF_ERROR(device_->to_host(stream_, y.data(), columns.data(), y.size() * 4));
-    RETURN_IF_ERROR(finish());
-    for (size_t i = 0; i < kColumns; ++i) {
-      for (size_t r = 0; r < n; ++r) whole[r * k + c0 + i] = f32_to_bf16(y[i * n + r]);
-    }
-  }
-  const size_t tile_bytes = packed_tile_bytes(spec);
-  std::vector<std::byte> packed(n / 16 * tile_bytes);
-  for (size_t t = 0; t < n / 16; ++t)
-    pack_bf16_tile(whole.data() + t * 16 * k, 16, spec.k, packed.data() + t * tile_bytes);
-  RETURN_IF_ERROR(device_->to_device(stream_, dst, packed.data(), packed.size()));
-  return stream_.synchronize();
 }
 
 }  // namespace firesteel::cuda

@@ -7,11 +7,13 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "gpu/device.h"
 #include "ops/cuda/host_exchange.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/loading.h"
 #include "ops/cuda/pack.h"
 #include "ops/ops.h"
 
@@ -39,6 +41,7 @@ class CudaOps final : public Ops {
 
   Result<std::byte*> allocate(size_t bytes, std::string_view what) override;
   void set_scratch(std::byte* scratch, size_t bytes) override;
+  int load_threads() const override;
   Result<Matrix> load_matrix(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) override;
   Result<Matrix> random_matrix(const MatrixSpec& spec, const RandomWeights& weights, std::byte* dst) override;
 
@@ -178,10 +181,10 @@ class CudaOps final : public Ops {
   void combine_slices(const float* slices, int64_t stride, int32_t count, int32_t rows, int32_t n,
                       float* part);
 
-  Status load_packed(const MatrixSpec& spec, MatrixSource& source, std::byte* dst);
-  Status load_exl3(const MatrixSpec& spec, MatrixSource& source, std::byte* dst);
-  Status load_decoded(const MatrixSpec& spec, MatrixSource& source, std::byte* dst);
-  Status load_narrowed(const MatrixSpec& spec, MatrixSource& source, std::byte* dst);
+  Status load_packed(const MatrixSpec& spec, MatrixSource& source, std::byte* dst, Loading& at);
+  Status load_exl3(const MatrixSpec& spec, MatrixSource& source, std::byte* dst, Loading& at);
+  Status load_decoded(const MatrixSpec& spec, MatrixSource& source, std::byte* dst, Loading& at);
+  Status load_narrowed(const MatrixSpec& spec, MatrixSource& source, std::byte* dst, Loading& at);
 
   const ExpertTable* expert_table(const ExpertWeights& w);
   /// Whether every gate and up matrix has kernels for few rows.
@@ -215,6 +218,8 @@ class CudaOps final : public Ops {
   std::vector<gpu::Buffer> owned_;
   gpu::Buffer own_scratch_, staging_, bound_, tables_;
   gpu::Event bound_copied_;
+  LoadingPool loadings_;
+  std::mutex decode_mutex_;
   size_t tables_used_ = 0;
   std::map<const Matrix*, ExpertTable> expert_tables_;
   std::byte* scratch_ = nullptr;
