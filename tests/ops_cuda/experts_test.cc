@@ -15,12 +15,14 @@ struct ExpertCase {
   bool shared_suh, shared_expert;
   int32_t slices, bits;
   Codebook codebook;
+  int32_t hidden = 512, width = 256;
+  bool mixed = false;  // up of every other expert has one bit more than its gate
 };
 void PrintTo(const ExpertCase& c, std::ostream* out) {
   *out << "format " << static_cast<int>(c.format) << " bits " << c.bits << " slices " << c.slices;
 }
 
-constexpr int32_t kExperts = 12, kTop = 4, kHidden = 512, kWidth = 256;
+constexpr int32_t kExperts = 12, kTop = 4;
 
 struct Layer {
   std::vector<RawMatrix> gate, up, down;
@@ -29,13 +31,14 @@ struct Layer {
 
 Layer make_layer(Random& random, const ExpertCase& c) {
   Layer l;
-  const auto make = [&](int32_t n, int32_t k, const RawMatrix* suh) {
-    return RawMatrix::make(random, c.format, n, k, c.bits, c.codebook, suh);
+  const int32_t kHidden = c.hidden, kWidth = c.width;
+  const auto make = [&](int32_t n, int32_t k, const RawMatrix* suh, int32_t more_bits = 0) {
+    return RawMatrix::make(random, c.format, n, k, c.bits + more_bits, c.codebook, suh);
   };
   for (int32_t e = 0; e < kExperts; ++e) {
     const RawMatrix* suh = c.shared_suh && e > 0 ? &l.gate[0] : nullptr;
     l.gate.push_back(make(kWidth, kHidden, suh));
-    l.up.push_back(make(kWidth, kHidden, c.shared_suh ? &l.gate[0] : nullptr));
+    l.up.push_back(make(kWidth, kHidden, c.shared_suh ? &l.gate[0] : nullptr, c.mixed ? e % 2 : 0));
     l.down.push_back(make(kHidden, kWidth, nullptr));
     l.down.back().slice(c.slices);
   }
@@ -51,6 +54,7 @@ class Experts : public testing::TestWithParam<ExpertCase> {};
 TEST_P(Experts, MatchTheDefinitionAndDoNotDependOnTheBatch) {
   REQUIRE_CUDA();
   const ExpertCase c = GetParam();
+  const int32_t kHidden = c.hidden, kWidth = c.width;
   Random random;
   Layer layer = make_layer(random, c);
   const int32_t all = 170;
@@ -126,6 +130,11 @@ TEST_P(Experts, MatchTheDefinitionAndDoNotDependOnTheBatch) {
 INSTANTIATE_TEST_SUITE_P(Formats, Experts,
                          testing::Values(ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg},
                                          ExpertCase{MatrixFormat::kExl3, false, true, 2, 4, Codebook::kMul1},
+                                         // Several units of K, and down slices of unequal length.
+                                         ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg, 1152,
+                                                    1408},
+                                         ExpertCase{MatrixFormat::kExl3, true, false, 2, 5, Codebook::kMul1, 640,
+                                                    384, true},
                                          ExpertCase{MatrixFormat::kExl3, true, false, 1, 3, Codebook::kMcg},
                                          ExpertCase{MatrixFormat::kExl3, false, true, 4, 2, Codebook::k3Inst},
                                          ExpertCase{MatrixFormat::kBf16, false, true, 2, 0, Codebook::kMcg},

@@ -26,6 +26,20 @@ __device__ __forceinline__ void store_y(const MatmulParams& p, int64_t at, float
   }
 }
 
+/// Four neighbouring outputs; `aligned`: `at` and the rows of y allow one store.
+__device__ __forceinline__ void store_y4(const MatmulParams& p, int64_t at, const float (&v)[4],
+                                         bool aligned) {
+  if (!aligned) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) store_y(p, at + i, v[i]);
+  } else if (p.out_f32) {
+    *reinterpret_cast<float4*>(static_cast<float*>(p.y) + at) = make_float4(v[0], v[1], v[2], v[3]);
+  } else {
+    *reinterpret_cast<uint2*>(static_cast<Bits16*>(p.y) + at) =
+        make_uint2(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]));
+  }
+}
+
 /// The block's matrix, channels and rows.
 struct BlockWork {
   const MatrixRef* matrix;
