@@ -5,7 +5,8 @@
 // share of the machine's own measured copy rate. Weights are random in the stored form: speed does not depend
 // on their values.
 //
-//   bench_kernels [--json FILE] [--commit ID] [--filter TEXT] [--rows 1,8,…] [--profile on|off]
+//   bench_kernels [--json FILE] [--commit ID] [--filter TEXT] [--rows 1,8,…] [--kv bf16|fp8] [--profile
+//   on|off]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -21,6 +22,7 @@
 #include "ops/cuda/modules.h"
 #include "ops/cuda/pack.h"
 #include "ops/cuda/params.h"
+#include "quant/kv_row.h"
 #include "tensor/dtype.h"
 
 namespace firesteel {
@@ -44,6 +46,7 @@ void must(const Status& s) {
 struct Options {
   std::string json, commit = "unknown", filter, command;
   bool profile = false;  // every case once, untimed: for a profiler
+  KvFormat kv = KvFormat::kWide;
   std::vector<int32_t> rows = {1, 2, 4, 8, 16, 32, 512, 2048};
 };
 
@@ -56,7 +59,8 @@ struct Row {
 
 class Bench {
  public:
-  explicit Bench(Options options) : options_(std::move(options)), parts_(must(make_cuda_ops_parts(0))) {
+  explicit Bench(Options options)
+      : options_(std::move(options)), parts_(must(make_cuda_ops_parts(0, options_.kv))) {
     const size_t scratch = ops().scratch_bytes(2048);
     ops().set_scratch(take(scratch), scratch);
     // Bits of normal numbers in bf16: harmless as codes of any other format.
@@ -90,6 +94,22 @@ class Bench {
     }
     return p;
   }
+  /// Device memory of KV rows of n normals each, in the format asked for.
+  std::byte* kv_rows(size_t bytes, int32_t n) {
+    if (options_.kv == KvFormat::kWide) return filled(bytes, true);
+    const size_t row = kv_row_bytes(n), rows = noise_.size() / static_cast<size_t>(n);
+    std::vector<std::byte> image(rows * row);
+    std::vector<float> values(static_cast<size_t>(n));
+    for (size_t r = 0; r < rows; ++r) {
+      for (size_t i = 0; i < values.size(); ++i) values[i] = bf16_to_f32(noise_[r * values.size() + i]);
+      kv_row_quantize(values.data(), n, image.data() + r * row);
+    }
+    std::byte* p = take(bytes);
+    for (size_t at = 0; at < bytes; at += image.size())
+      ops().upload(p + at, image.data(), std::min(image.size(), bytes - at));
+    return p;
+  }
+  const char* kv_name() const { return options_.kv == KvFormat::kFp8 ? "fp8 " : ""; }
   Act* act(size_t count) { return reinterpret_cast<Act*>(filled(count * ops().act_size(), true)); }
   float* floats(size_t count, float value) {
     std::vector<float> v(count, value);
@@ -358,8 +378,70 @@ void bench_hyper(Bench& b) {
            [&](int i) {
              b.ops().hyper_pre(Stage::kMain, sites[static_cast<size_t>(i)], streams, x, post, comb);
            });
+    b.time("hyper_next", rows, kSites, matrix_size(sites[0].fn) + 3 * streams_bytes + 6.0 * rows * kHidden, 0,
+           [&](int i) {
+             b.ops().hyper_next(Stage::kMain, sites[static_cast<size_t>(i)], y, streams, x, post, comb);
+           });
     b.time("hyper_post", rows, kSites, 2 * streams_bytes + 4.0 * rows * kHidden, 0,
            [&](int) { b.ops().hyper_post(Stage::kMain, y, post, comb, kHidden, streams); });
+  }
+}
+
+/// The products around KDA and DSA that go together, in bf16.
+void bench_joined(Bench& b) {
+  constexpr int kLayers = 8;
+  constexpr int32_t kInner = kHeads * 128;
+  std::vector<Matrix> qkv, f_a, g_a, beta, f_b, g_b, qkv_a, k, gate, weights, q_b, q;
+  for (int i = 0; i < kLayers; ++i) {
+    const auto add = [&](std::vector<Matrix>& to, int32_t n, int32_t columns) {
+      to.push_back(b.matrix(MatrixFormat::kBf16, n, columns));
+    };
+    for (int j = 0; j < 3; ++j) add(qkv, kInner, kHidden);
+    for (auto* m : {&f_a, &g_a, &k, &gate}) add(*m, 128, kHidden);
+    for (auto* m : {&beta, &weights}) add(*m, 32, kHidden);
+    for (auto* m : {&f_b, &g_b}) add(*m, kInner, 128);
+    add(qkv_a, 1536, kHidden);
+    add(qkv_a, 512, kHidden);
+    add(q_b, kHeads * 256, 1536);
+    add(q, 32 * 128, 1536);
+  }
+  const auto most = static_cast<size_t>(*std::max_element(b.rows().begin(), b.rows().end()));
+  Act* x = b.act(most * kHidden);
+  Act* wide[4];
+  for (Act*& y : wide) y = b.act(most * 3 * kInner);
+  for (const int32_t rows : b.rows()) {
+    b.bind(rows, 0);
+    const auto time = [&](const char* name, const std::function<std::vector<LinearJob>(size_t)>& jobs) {
+      double bytes = 0;
+      for (const LinearJob& job : jobs(0))
+        for (const Matrix& m : job.ws) bytes += matrix_size(m) + 2.0 * rows * m.spec.n;
+      b.time(name, rows, kLayers, bytes, 0, [&](int i) {
+        const std::vector<LinearJob> list = jobs(static_cast<size_t>(i));
+        b.ops().linears(Stage::kMain, list);
+      });
+    };
+    time("products of a KDA layer's x", [&](size_t i) {
+      return std::vector<LinearJob>{{{&qkv[3 * i], 3}, x, wide[0]},
+                                    {{&f_a[i], 1}, x, wide[1]},
+                                    {{&g_a[i], 1}, x, wide[2]},
+                                    {{&beta[i], 1}, x, wide[3]}};
+    });
+    time("small products of a KDA layer's x", [&](size_t i) {
+      return std::vector<LinearJob>{
+          {{&f_a[i], 1}, x, wide[1]}, {{&g_a[i], 1}, x, wide[2]}, {{&beta[i], 1}, x, wide[3]}};
+    });
+    time("products f_b, g_b", [&](size_t i) {
+      return std::vector<LinearJob>{{{&f_b[i], 1}, x, wide[0]}, {{&g_b[i], 1}, x, wide[1]}};
+    });
+    time("products of a DSA layer's x", [&](size_t i) {
+      return std::vector<LinearJob>{{{&qkv_a[2 * i], 2}, x, wide[0]},
+                                    {{&k[i], 1}, x, wide[1]},
+                                    {{&gate[i], 1}, x, wide[2]},
+                                    {{&weights[i], 1}, x, wide[3]}};
+    });
+    time("products of a query latent", [&](size_t i) {
+      return std::vector<LinearJob>{{{&q_b[i], 1}, x, wide[0]}, {{&q[i], 1}, x, wide[1]}};
+    });
   }
 }
 
@@ -409,8 +491,8 @@ void bench_attention(Bench& b) {
   const size_t latent_stride = b.ops().latent_row_bytes(512) * kPageTokens;
   const size_t pool_stride = b.ops().pool_row_bytes(128) * (kPageTokens / 4);
   const size_t pages = kLongest / kPageTokens + 16;
-  const Plane latents{b.filled(latent_stride * pages, true), latent_stride};
-  const Plane pools{b.filled(pool_stride * pages, true), pool_stride};
+  const Plane latents{b.kv_rows(latent_stride * pages, 512), latent_stride};
+  const Plane pools{b.kv_rows(pool_stride * pages, 128), pool_stride};
   Act* qi = b.act(most * 32 * 128);
   Act* hw = b.act(most * 32);
   Act* q = b.act(most * kHeads * 256);
@@ -421,17 +503,19 @@ void bench_attention(Bench& b) {
   sel.count = b.zeros<int32_t>(most);
   for (const int32_t context : {1024, 8192, 131072, kLongest}) {
     for (const int32_t rows : b.rows()) {
-      if (rows > 64 && context == kLongest && rows > 512) continue;
+      if (rows > context) continue;
       b.bind(rows, context - rows);
-      const std::string at_context = " at " + std::to_string(context);
-      const double visible = context / 4.0;
+      const std::string at_context = " " + std::string(b.kv_name()) + "at " + std::to_string(context);
+      const double visible = context / 4.0, tokens = std::min(2051.0, static_cast<double>(context));
+      const auto latent_bytes = static_cast<double>(b.ops().latent_row_bytes(512)),
+                 pool_bytes = static_cast<double>(b.ops().pool_row_bytes(128));
       const bool choose = visible > 512;
-      b.time("pool_select" + at_context, rows, rows > 64 ? 1 : 4, choose ? visible * 256 : 0,
-             choose ? 2.0 * rows * visible * 32 * 128 : 0,
-             [&](int) { b.ops().pool_select(Stage::kMain, ix, qi, hw, pools, sel); });
-      const double tokens = std::min(2051.0, static_cast<double>(context));
+      const auto select = [&](int) { b.ops().pool_select(Stage::kMain, ix, qi, hw, pools, sel); };
+      b.time("pool_select" + at_context, rows, rows > 64 ? 1 : 4, choose ? visible * pool_bytes : 0,
+             choose ? 2.0 * rows * visible * 32 * 128 : 0, select);
+      select(0);  // what is attended to, whichever cases are timed
       b.time("sparse_attention" + at_context, rows, rows > 64 ? 1 : 4,
-             rows * tokens * 1024 + matrix_size(at.kv_b), rows * tokens * 2.0 * 2 * 512 * kHeads,
+             rows * tokens * latent_bytes + matrix_size(at.kv_b), rows * tokens * 2.0 * 2 * 512 * kHeads,
              [&](int) { b.ops().sparse_attention(Stage::kMain, at, q, latents, sel, 4, out); });
     }
   }
@@ -469,6 +553,8 @@ int run(int argc, char** argv) {
       options.commit = value;
     } else if (key == "--filter") {
       options.filter = value;
+    } else if (key == "--kv") {
+      options.kv = value == "fp8" ? KvFormat::kFp8 : KvFormat::kWide;
     } else if (key == "--profile") {
       options.profile = value == "on";
     } else if (key == "--rows") {
@@ -508,6 +594,7 @@ int run(int argc, char** argv) {
     bench_linear(b, "linear EXL3 mul1 6 bits 12288x4096", MatrixFormat::kExl3, 12288, 4096, 6,
                  Codebook::kMul1);
   }
+  if (wanted("products")) bench_joined(b);
   if (wanted("hyper")) bench_hyper(b);
   if (wanted("router")) bench_router(b);
   if (wanted("kda")) bench_kda(b);

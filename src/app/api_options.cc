@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "app/model_text.h"
+#include "app/model_options.h"
 
 namespace firesteel {
 

@@ -6,7 +6,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "app/machine.h"
 #include "app/open_model.h"
 #include "model/checkpoint.h"
 #include "model/weight_map.h"
@@ -44,10 +43,10 @@ std::map<std::string, uint64_t> stored_formats(const Checkpoint& checkpoint) {
 
 Result<nlohmann::ordered_json> describe(const InfoOptions& options) {
   ASSIGN_OR_RETURN(const int32_t window, parse_context(options.context));
-  ASSIGN_OR_RETURN(const auto ops, make_ops(options.model));
+  ASSIGN_OR_RETURN(const auto ops, make_ops(options.model, 0));
   const uint64_t usable = options.assume_free_gib > 0
                               ? static_cast<uint64_t>(std::llround(options.assume_free_gib * (1ull << 30)))
-                              : usable_memory();
+                              : usable_memory(*ops, 1);
   OpenRequest request;
   request.streams = options.streams;
   request.window = window;

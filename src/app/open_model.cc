@@ -2,10 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
 #include "app/machine.h"
+#include "base/log.h"
+#include "ops/cuda/cuda_ops.h"
 
 namespace firesteel {
 namespace {
@@ -36,12 +39,31 @@ class ProgressLine {
 
 }  // namespace
 
-Result<std::unique_ptr<Ops>> make_ops(const ModelOptions& options) { return make_cpu_ops(options.threads); }
+Result<std::unique_ptr<Ops>> make_ops(const ModelOptions& options, int rank) {
+  if (options.device == "cpu") return make_cpu_ops(options.threads);
+  // Ranks on one machine take its GPUs in turn.
+  auto ops = make_cuda_ops(rank % std::max(1, cuda_device_count()));
+  if (ops.ok() || options.device == "cuda") return ops;
+  if (ops.error().code != ErrorCode::kUnavailable) LOG_WARN("{}; computing on the CPU", ops.error().message);
+  return make_cpu_ops(options.threads);
+}
+
+uint64_t usable_memory(const Ops& ops, int ranks_here) {
+  const uint64_t own = ops.own_memory(), ranks = static_cast<uint64_t>(ranks_here);
+  if (own == 0) return usable_memory() / ranks;
+  const auto gpus = static_cast<uint64_t>(std::max(1, cuda_device_count()));
+  return own / ((ranks + gpus - 1) / gpus);
+}
 
 Result<PlannedModel> plan_model(const std::string& dir, const Ops& ops, const OpenRequest& request,
                                 uint64_t usable) {
   PlannedModel out;
   ASSIGN_OR_RETURN(out.files, open_model_files(dir, request.placement));
+  RETURN_IF_ERROR(plan_files(ops, request, usable, out));
+  return out;
+}
+
+Status plan_files(const Ops& ops, const OpenRequest& request, uint64_t usable, PlannedModel& out) {
   const MemoryNeeds needs =
       measure_memory(out.files.weights, out.files.config, ops, request.max_rows, request.max_logit_rows);
   PlanRequest ask;
@@ -49,7 +71,7 @@ Result<PlannedModel> plan_model(const std::string& dir, const Ops& ops, const Op
   ask.streams = request.streams;
   ask.window = request.window;
   ASSIGN_OR_RETURN(out.plan, plan_memory(needs, out.files.config, ask));
-  return out;
+  return {};
 }
 
 Status load_planned(const PlannedModel& planned, const OpenRequest& request, int32_t pages, OpenModel& out) {
@@ -68,8 +90,8 @@ Status load_planned(const PlannedModel& planned, const OpenRequest& request, int
 
 Result<OpenModel> open_model(const ModelOptions& options, const OpenRequest& request) {
   OpenModel out;
-  ASSIGN_OR_RETURN(out.ops, make_ops(options));
-  ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(options.dir, *out.ops, request, usable_memory()));
+  ASSIGN_OR_RETURN(out.ops, make_ops(options, 0));
+  ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(options.dir, *out.ops, request, usable_memory(*out.ops, 1)));
   RETURN_IF_ERROR(load_planned(planned, request, planned.plan.pages, out));
   return out;
 }

@@ -30,7 +30,11 @@ struct OpenModel {
   std::unique_ptr<Model> model;
 };
 
-Result<std::unique_ptr<Ops>> make_ops(const ModelOptions& options);
+/// The backend of --device; `auto` takes a GPU that this build has code for, else the CPU.
+Result<std::unique_ptr<Ops>> make_ops(const ModelOptions& options, int rank);
+
+/// Bytes that a plan may use where `ops` keeps its memory, when `ranks_here` ranks share this machine.
+uint64_t usable_memory(const Ops& ops, int ranks_here);
 
 /// What the headers alone say. `usable` = bytes the plan may use.
 struct PlannedModel {
@@ -39,6 +43,9 @@ struct PlannedModel {
 };
 Result<PlannedModel> plan_model(const std::string& dir, const Ops& ops, const OpenRequest& request,
                                 uint64_t usable);
+
+/// The same for headers that are open already: fills out.plan from out.files.
+Status plan_files(const Ops& ops, const OpenRequest& request, uint64_t usable, PlannedModel& out);
 
 /// Reads the weights of a plan and takes its memory, with `pages` of the planned pages; `out.ops` is there
 /// already.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <thread>
 
-#include "app/machine.h"
 #include "app/version.h"
 #include "base/log.h"
 #include "cluster/rank_launcher.h"
@@ -96,9 +95,9 @@ Result<LedModel> open_led_model(const ModelOptions& model_options, const RankOpt
   if (here) model.threads = threads_of_each(model, ranks.ranks);
   OpenRequest mine = request;
   mine.placement = {0, ranks.ranks};
-  ASSIGN_OR_RETURN(out.open.ops, make_ops(model));
+  ASSIGN_OR_RETURN(out.open.ops, make_ops(model, mine.placement.rank));
   // Ranks on one machine share its memory; the others offer what they find, and the least counts.
-  const uint64_t usable = usable_memory() / static_cast<uint64_t>(here ? ranks.ranks : 1);
+  const uint64_t usable = usable_memory(*out.open.ops, here ? ranks.ranks : 1);
   ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(model.dir, *out.open.ops, mine, usable));
   GroupPlan plan{planned.plan.pages, planned.plan.window};
   if (ranks.ranks > 1) {
@@ -137,8 +136,8 @@ Status follow_rank(const ModelOptions& model, const RankOptions& ranks, const Op
   OpenRequest mine = request;
   mine.placement = {ranks.rank, ranks.ranks};
   OpenModel open;
-  ASSIGN_OR_RETURN(open.ops, make_ops(model));
-  ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(model.dir, *open.ops, mine, usable_memory()));
+  ASSIGN_OR_RETURN(open.ops, make_ops(model, ranks.rank));
+  ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(model.dir, *open.ops, mine, usable_memory(*open.ops, 1)));
   const GroupPlan room{planned.plan.pages, planned.plan.window};
   LOG_INFO("{} of {} looks for rank 0 at {}:{}", who, ranks.ranks, options.leader_host, options.leader_port);
   for (;;) {

@@ -1,3 +1,5 @@
+#include "app/serve.h"
+
 #include <csignal>
 
 #include "api/server.h"

@@ -3,9 +3,24 @@
 #include "base/check.h"
 #include "model/layout.h"
 #include "model/matrix_source.h"
+#include "ops/random_source.h"
 
 namespace firesteel {
 namespace {
+
+/// Values that keep activations of a plausible size: norms 1, decays as trained ones have them, the rest small.
+void random_vector(const VectorRef& ref, uint64_t seed, float* dst) {
+  const std::string& name = ref.pieces.front().tensor.info->name;
+  const auto holds = [&](const char* part) { return name.find(part) != std::string::npos; };
+  const bool norm = holds("norm.weight"), scale = holds("_scale"), bias = holds("dt_bias"), log = holds("A_log");
+  for (size_t p = 0; p < ref.pieces.size(); ++p) {
+    const VectorRef::Piece& piece = ref.pieces[p];
+    for (int64_t i = piece.first; i < piece.first + piece.count; ++i) {
+      const float u = static_cast<float>(random_bits(seed + p, static_cast<uint64_t>(i)) >> 40) * 0x1p-24f;
+      *dst++ = norm ? 1.0f : scale ? 0.5f : bias ? -6.0f + 4.0f * u : log ? 2.0f * u : u - 0.5f;
+    }
+  }
+}
 
 class WeightLoader {
  public:
@@ -35,6 +50,7 @@ class WeightLoader {
   std::byte* arena_ = nullptr;
   size_t used_ = 0, size_ = 0;
   uint64_t done_bytes_ = 0, total_bytes_ = 0;
+  uint64_t random_seed_ = 0;  // the same steps on every rank
   std::vector<float> staging_;
 };
 
@@ -53,8 +69,10 @@ void WeightLoader::done(uint64_t bytes) {
 Status WeightLoader::matrix(const MatrixRef& ref, Matrix& out) {
   out.spec = ref.spec;
   if (ref.empty()) return Status::success();
+  std::byte* const place = take(ops_.matrix_bytes(ref.spec));
   FileMatrixSource source(ref);
-  auto loaded = ops_.load_matrix(ref.spec, source, take(ops_.matrix_bytes(ref.spec)));
+  auto loaded = files_.random_weights ? ops_.random_matrix(ref.spec, {++random_seed_, ref.rows.begin, ref.cols.begin, ref.full_k}, place)
+                                      : ops_.load_matrix(ref.spec, source, place);
   if (!loaded.ok()) {
     // The reader's own messages name the tensor already; the backend's do not.
     const Error& e = loaded.error();
@@ -70,7 +88,11 @@ Status WeightLoader::matrix(const MatrixRef& ref, Matrix& out) {
 Status WeightLoader::vector(const VectorRef& ref, const float*& out) {
   if (ref.size() == 0) return Status::success();
   staging_.resize(static_cast<size_t>(ref.size()));
-  RETURN_IF_ERROR(read_vector(ref, staging_.data()));
+  if (files_.random_weights) {
+    random_vector(ref, ++random_seed_, staging_.data());
+  } else {
+    RETURN_IF_ERROR(read_vector(ref, staging_.data()));
+  }
   const size_t bytes = staging_.size() * sizeof(float);
   std::byte* dst = take(bytes);
   ops_.upload(dst, staging_.data(), bytes);
@@ -172,7 +194,11 @@ Status WeightLoader::moe(const MoeRef& ref, MoeLayer& out) {
     RETURN_IF_ERROR(matrix(ref.shared->up, out.w.shared_up));
     RETURN_IF_ERROR(matrix(ref.shared->down, out.w.shared_down));
   }
-  ASSIGN_OR_RETURN(out.w.shared_suh, same_suh(inputs));
+  if (files_.random_weights) {
+    out.w.shared_suh = true;  // as in the known checkpoints
+  } else {
+    ASSIGN_OR_RETURN(out.w.shared_suh, same_suh(inputs));
+  }
   return Status::success();
 }
 

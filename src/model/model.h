@@ -91,7 +91,8 @@ struct ModelFiles {
   ModelConfig config;
   std::unique_ptr<Checkpoint> checkpoint;
   Placement placement;
-  WeightMap weights;  // this rank's
+  WeightMap weights;            // this rank's
+  bool random_weights = false;  // made up while loading instead of read (model/synthetic.h)
 };
 Result<ModelFiles> open_model_files(const std::string& dir, const Placement& placement = {});
 

@@ -166,21 +166,26 @@ void Side::finish() {
   EXPECT_TRUE(s.ok()) << (s.ok() ? "" : s.error().message);
 }
 
-Side* cuda_side() {
-  static const std::unique_ptr<Side> side = []() -> std::unique_ptr<Side> {
-    auto ops = make_cuda_ops(0);
+Side* cuda_side(KvFormat kv) {
+  const auto make = [](KvFormat format) -> std::unique_ptr<Side> {
+    auto ops = make_cuda_ops(0, format);
     if (!ops.ok()) {
       std::printf("CUDA tests are skipped: %s\n", ops.error().message.c_str());
       return nullptr;
     }
     return std::make_unique<Side>(std::move(ops).value(), kCudaArena);
-  }();
-  return side.get();
+  };
+  static const std::unique_ptr<Side> wide = make(KvFormat::kWide);
+  if (kv == KvFormat::kWide) return wide.get();
+  static const std::unique_ptr<Side> fp8 = make(KvFormat::kFp8);
+  return fp8.get();
 }
 
-Side* cpu_side() {
-  static const std::unique_ptr<Side> side = std::make_unique<Side>(make_cpu_ops(0), kCpuArena);
-  return side.get();
+Side* cpu_side(KvFormat kv) {
+  static const std::unique_ptr<Side> wide = std::make_unique<Side>(make_cpu_ops(0), kCpuArena);
+  if (kv == KvFormat::kWide) return wide.get();
+  static const std::unique_ptr<Side> fp8 = std::make_unique<Side>(make_cpu_ops(0, kv), kCpuArena);
+  return fp8.get();
 }
 
 void TestBatch::add(int32_t segment_rows, int32_t start, int32_t slot) {

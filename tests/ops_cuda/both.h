@@ -71,8 +71,8 @@ class Side {
 };
 
 /// The CUDA backend, made once; nullptr where there is none (the reason is printed once).
-Side* cuda_side();
-Side* cpu_side();
+Side* cuda_side(KvFormat kv = KvFormat::kWide);
+Side* cpu_side(KvFormat kv = KvFormat::kWide);
 
 /// Skips the test without a GPU; starts both arenas anew.
 #define REQUIRE_CUDA()                                         \

@@ -55,7 +55,7 @@ TEST(Layers, EmbedAndMtpInput) {
 
 TEST(Layers, HyperConnections) {
   REQUIRE_CUDA();
-  for (const int32_t hidden : {256, 1024, 4096}) {
+  for (const int32_t hidden : {200, 256, 1024, 4096, 5120}) {
     Random random;
     RawMatrix fn = RawMatrix::make(random, MatrixFormat::kBf16, 24, 4 * hidden);
     const Floats base = random.normals(24, 1.0), scale = random.normals(3, 1.0),
@@ -93,6 +93,39 @@ TEST(Layers, HyperConnections) {
       const auto part = run(*cuda_side(), first, rows);
       for (size_t i = 0; i < 4; ++i)
         expect_same_bits(part[i], slice_rows(got[i], first, rows, width[i]), "hyper rows");
+    }
+    // The end of one site and the start of the next together: the bits of the two alone.
+    for (const int32_t rows : {1, 7, 70, 300}) {
+      const auto n = static_cast<size_t>(rows);
+      const Floats many = bf16_normals(random, n * 4 * h, 1.3), more = random.normals(n * h, 1.0);
+      const auto next = [&](Side& side, bool together) {
+        side.reset();
+        TestBatch batch;
+        batch.add(rows, 0, 0);
+        side.ops().bind(batch.view());
+        HyperSite w;
+        w.fn = side.load(fn);
+        w.base = side.f32(base);
+        w.scale = side.f32(scale);
+        w.norm = side.f32(norm);
+        Act* s = side.act(many);
+        Act* x = side.poisoned_act(n * h);
+        float* part = side.f32(more);
+        float* post = side.poisoned(n * 4);
+        float* comb = side.poisoned(n * 16);
+        side.ops().hyper_pre(Stage::kMain, w, s, x, post, comb);
+        if (together) {
+          side.ops().hyper_next(Stage::kMain, w, part, s, x, post, comb);
+        } else {
+          side.ops().hyper_post(Stage::kMain, part, post, comb, hidden, s);
+          side.ops().hyper_pre(Stage::kMain, w, s, x, post, comb);
+        }
+        side.finish();
+        return std::vector<Floats>{side.read_act(x, n * h), side.read(post, n * 4), side.read(comb, n * 16),
+                                   side.read_act(s, n * 4 * h)};
+      };
+      const auto one = next(*cuda_side(), true), two = next(*cuda_side(), false);
+      for (size_t i = 0; i < 4; ++i) expect_same_bits(one[i], two[i], "hyper_next");
     }
   }
 }

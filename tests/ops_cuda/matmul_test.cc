@@ -267,6 +267,56 @@ TEST(Matmul, JoinedAndSlicedMatchTheDefinition) {
   }
 }
 
+/// Products issued together, with inputs and outputs of their own, have the bits of each alone.
+TEST(Matmul, JobsTogetherAreEachAlone) {
+  REQUIRE_CUDA();
+  Random random;
+  Side& side = *cuda_side();
+  struct Kind {
+    MatrixFormat format;
+    int32_t n, k;
+  };
+  const Kind kinds[] = {{MatrixFormat::kBf16, 256, 1024},     {MatrixFormat::kBf16, 40, 1024},
+                        {MatrixFormat::kBf16, 128, 128},      {MatrixFormat::kBf16, 72, 128},
+                        {MatrixFormat::kFp8Block, 256, 1024}, {MatrixFormat::kFp8Block, 128, 1024},
+                        {MatrixFormat::kExl3, 256, 1024},     {MatrixFormat::kF32, 24, 1024},
+                        {MatrixFormat::kBf16, 33, 100},       {MatrixFormat::kBf16, 16, 1024}};
+  std::vector<RawMatrix> raws;
+  for (const Kind& k : kinds) raws.push_back(RawMatrix::make(random, k.format, k.n, k.k, 4, Codebook::kMul1));
+  for (const int32_t rows : {1, 8, 20, 70, 300}) {
+    side.reset();
+    TestBatch batch;
+    batch.add(rows, 0, 0);
+    side.ops().bind(batch.view());
+    std::vector<Matrix> ws;
+    for (RawMatrix& raw : raws) ws.push_back(side.load(raw));
+    const Matrix pair[2] = {ws[0], ws[9]};
+    const auto x_of = [&](int32_t k) {
+      return side.act(bf16_normals(random, static_cast<size_t>(rows * k), 1.0));
+    };
+    std::vector<LinearJob> jobs;
+    std::vector<size_t> counts;
+    const Act* shared = x_of(1024);
+    const auto add = [&](std::span<const Matrix> group, const Act* x) {
+      size_t n = 0;
+      for (const Matrix& m : group) n += static_cast<size_t>(m.spec.n);
+      counts.push_back(n * static_cast<size_t>(rows));
+      jobs.push_back({group, x, side.poisoned_act(counts.back())});
+    };
+    add(pair, shared);
+    for (size_t i = 1; i < ws.size(); ++i) add({&ws[i], 1}, i % 2 ? shared : x_of(1024));
+    jobs[2].x = x_of(128), jobs[3].x = x_of(128), jobs[8].x = x_of(100);
+    side.ops().linears(Stage::kMain, jobs);
+    side.finish();
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      Act* alone = side.poisoned_act(counts[i]);
+      side.ops().linear(Stage::kMain, jobs[i].ws, jobs[i].x, alone);
+      side.finish();
+      expect_same_bits(side.read_act(jobs[i].y, counts[i]), side.read_act(alone, counts[i]), "a job");
+    }
+  }
+}
+
 /// An EXL3 matrix kept decoded (kv_b) is the matrix itself to bf16 rounding.
 TEST(Matmul, DecodedAtLoad) {
   REQUIRE_CUDA();

@@ -14,13 +14,13 @@ namespace {
 
 constexpr size_t kStagingBytes = size_t{32} << 20;
 constexpr size_t kTableBytes = size_t{4} << 20;  // expert tables of all layers
-constexpr size_t kBoundBytes = size_t{4} << 20;
+constexpr size_t kBoundBytes = size_t{4} << 20;  // of the batch tables; more is taken when a batch needs it
 constexpr size_t kMinScratch = size_t{64} << 20;
 
 }  // namespace
 
-Result<std::unique_ptr<CudaOps>> CudaOps::make(int ordinal) {
-  std::unique_ptr<CudaOps> ops(new CudaOps());
+Result<std::unique_ptr<CudaOps>> CudaOps::make(int ordinal, KvFormat kv) {
+  std::unique_ptr<CudaOps> ops(new CudaOps(kv));
   ASSIGN_OR_RETURN(ops->device_, gpu::Device::open(ordinal));
   ASSIGN_OR_RETURN(ops->stream_, ops->device_->stream());
   ASSIGN_OR_RETURN(ops->kernels_, load_kernels(*ops->device_));
@@ -56,6 +56,7 @@ size_t CudaOps::scratch_bytes(int32_t rows) const {
 }
 
 Result<std::byte*> CudaOps::allocate(size_t bytes, std::string_view what) {
+  RETURN_IF_ERROR(device_->make_current());
   ASSIGN_OR_RETURN(gpu::Buffer buffer, device_->allocate(bytes, what));
   owned_.push_back(std::move(buffer));
   return owned_.back().data();
@@ -83,24 +84,38 @@ bool CudaOps::begin_scratch(size_t bytes) {
   return status_.ok();
 }
 
+uint64_t CudaOps::own_memory() const {
+  // Memory that the GPU shares with the machine is counted by the machine.
+  if (device_->info().integrated) return 0;
+  const auto memory = device_->memory();
+  if (!memory.ok()) return 1;  // nothing can be planned on it
+  const uint64_t reserve = std::max<uint64_t>(memory->total / 64, 512ull << 20);
+  return memory->free > reserve ? memory->free - reserve : 1;
+}
+
 void CudaOps::upload(void* dst, const void* host, size_t bytes) {
+  check(device_->make_current());
   check(device_->to_device(stream_, dst, host, bytes));
   check(stream_.synchronize());
 }
 void CudaOps::download(void* host, const void* src, size_t bytes) {
+  check(device_->make_current());
   check(device_->to_host(stream_, host, src, bytes));
   check(stream_.synchronize());
 }
 void CudaOps::zero(void* dst, size_t bytes) {
+  check(device_->make_current());
   check(device_->fill(stream_, dst, 0, bytes));
   check(stream_.synchronize());
 }
 void CudaOps::copy(void* dst, const void* src, size_t bytes) {
+  check(device_->make_current());
   check(device_->on_device(stream_, dst, src, bytes));
   check(stream_.synchronize());
 }
 
 void CudaOps::download_act(float* host, const Act* src, size_t count) {
+  check(device_->make_current());
   if (count == 0 || !begin_scratch(count * sizeof(float))) return;
   ConvertParams p{};
   p.src = src;
@@ -112,6 +127,7 @@ void CudaOps::download_act(float* host, const Act* src, size_t count) {
 }
 
 void CudaOps::upload_act(Act* dst, const float* host, size_t count) {
+  check(device_->make_current());
   if (count == 0 || !begin_scratch(count * sizeof(float))) return;
   ConvertParams p{};
   float* wide = take<float>(count);
@@ -122,53 +138,8 @@ void CudaOps::upload_act(Act* dst, const float* host, size_t count) {
   run(kernels_.convert, {{blocks_of(p.count, 256)}, 256}, p);
 }
 
-void CudaOps::bind(const Batch& batch) {
-  rows_ = batch.rows;
-  segments_ = static_cast<int32_t>(batch.segments.size());
-  max_position_ = 0;
-  max_segment_rows_ = 0;
-  row_position_.resize(static_cast<size_t>(rows_));
-  // tokens, row → segment, segments, pages: one block, one copy.
-  const size_t rows = static_cast<size_t>(rows_), segments = batch.segments.size(),
-               pages = batch.page_table.size();
-  const size_t words = 2 * rows + 5 * segments + pages;
-  if (words * sizeof(int32_t) > bound_.size()) {
-    check(stream_.synchronize());
-    auto grown = device_->allocate(2 * words * sizeof(int32_t), "the batch tables");
-    if (!grown.ok()) return check(grown.error());
-    bound_ = std::move(grown).value();
-  }
-  CHECK(words * sizeof(int32_t) <= staging_.size());
-  check(bound_copied_.synchronize());  // the staging memory is free again
-  auto* host = reinterpret_cast<int32_t*>(staging_.data());
-  auto* dev = reinterpret_cast<int32_t*>(bound_.data());
-  view_ = BatchView{dev, dev + rows, dev + 2 * rows, dev + 2 * rows + 5 * segments, rows_, segments_};
-  std::copy(batch.tokens.begin(), batch.tokens.end(), host);
-  for (size_t i = 0; i < segments; ++i) {
-    const Segment& s = batch.segments[i];
-    const int32_t fields[5] = {s.first_row, s.rows, s.start, s.slot, s.page_begin};
-    std::copy_n(fields, 5, host + 2 * rows + 5 * i);
-    for (int32_t r = 0; r < s.rows; ++r) {
-      const size_t row = static_cast<size_t>(s.first_row + r);
-      host[rows + row] = static_cast<int32_t>(i);
-      row_position_[row] = s.start + r;
-    }
-    max_position_ = std::max(max_position_, s.start + s.rows - 1);
-    max_segment_rows_ = std::max(max_segment_rows_, s.rows);
-  }
-  std::copy(batch.page_table.begin(), batch.page_table.end(), host + 2 * rows + 5 * segments);
-  // Launches of a prompt are long: nothing is gained by overlapping them.
-  device_->set_overlap(rows_ <= 32);
-  check(device_->to_device(stream_, dev, host, words * sizeof(int32_t)));
-  check(bound_copied_.record(stream_));
-}
-
-Status CudaOps::finish() {
-  check(stream_.synchronize());
-  return std::exchange(status_, Status());
-}
-
 Result<Matrix> CudaOps::load_matrix(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) {
+  RETURN_IF_ERROR(device_->make_current());
   if (spec.n < 1 || spec.k < 1) return Error{ErrorCode::kUnsupported, "a matrix is empty"};
   if (spec.format == MatrixFormat::kExl3 &&
       (spec.n % 128 != 0 || spec.k % 128 != 0 || spec.bits < 1 || spec.bits > 8)) {
@@ -304,8 +275,13 @@ Status CudaOps::load_decoded(const MatrixSpec& spec, MatrixSource& source, std::
 
 namespace firesteel {
 
-Result<CudaOpsParts> make_cuda_ops_parts(int ordinal) {
-  ASSIGN_OR_RETURN(auto ops, cuda::CudaOps::make(ordinal));
+int cuda_device_count() {
+  const auto count = gpu::Device::count();
+  return count.ok() ? *count : 0;
+}
+
+Result<CudaOpsParts> make_cuda_ops_parts(int ordinal, KvFormat kv) {
+  ASSIGN_OR_RETURN(auto ops, cuda::CudaOps::make(ordinal, kv));
   CudaOpsParts parts;
   parts.device = &ops->device();
   parts.stream = &ops->stream();
@@ -313,8 +289,8 @@ Result<CudaOpsParts> make_cuda_ops_parts(int ordinal) {
   return parts;
 }
 
-Result<std::unique_ptr<Ops>> make_cuda_ops(int ordinal) {
-  ASSIGN_OR_RETURN(CudaOpsParts parts, make_cuda_ops_parts(ordinal));
+Result<std::unique_ptr<Ops>> make_cuda_ops(int ordinal, KvFormat kv) {
+  ASSIGN_OR_RETURN(CudaOpsParts parts, make_cuda_ops_parts(ordinal, kv));
   return std::move(parts.ops);
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gpu/device.h"
+#include "ops/cuda/host_exchange.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/pack.h"
 #include "ops/ops.h"
@@ -20,18 +21,17 @@ inline constexpr int32_t kStreams = 4;
 
 class CudaOps final : public Ops {
  public:
-  static Result<std::unique_ptr<CudaOps>> make(int ordinal);
+  static Result<std::unique_ptr<CudaOps>> make(int ordinal, KvFormat kv);
   ~CudaOps() override;
 
   gpu::Device& device() { return *device_; }
   const gpu::Stream& stream() const { return stream_; }
 
   std::string_view name() const override { return "cuda"; }
+  std::string_view device() const override { return device_->info().name; }
   size_t act_size() const override { return sizeof(Bits16); }
-  size_t latent_row_bytes(int32_t latent) const override {
-    return sizeof(Bits16) * static_cast<size_t>(latent);
-  }
-  size_t pool_row_bytes(int32_t dim) const override { return sizeof(Bits16) * static_cast<size_t>(dim); }
+  size_t latent_row_bytes(int32_t latent) const override { return kv_bytes(latent); }
+  size_t pool_row_bytes(int32_t dim) const override { return kv_bytes(dim); }
   size_t kda_slot_bytes(const KdaWeights& w) const override;
   size_t tail_slot_bytes(const IndexerWeights& w) const override;
   size_t matrix_bytes(const MatrixSpec& spec) const override { return packed_layout(spec).bytes; }
@@ -40,6 +40,7 @@ class CudaOps final : public Ops {
   Result<std::byte*> allocate(size_t bytes, std::string_view what) override;
   void set_scratch(std::byte* scratch, size_t bytes) override;
   Result<Matrix> load_matrix(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) override;
+  Result<Matrix> random_matrix(const MatrixSpec& spec, const RandomWeights& weights, std::byte* dst) override;
 
   void upload(void* dst, const void* host, size_t bytes) override;
   void download(void* host, const void* src, size_t bytes) override;
@@ -49,13 +50,17 @@ class CudaOps final : public Ops {
   void upload_act(Act* dst, const float* host, size_t count) override;
 
   void bind(const Batch& batch) override;
+  bool begin(uint64_t key) override;
   Status finish() override;
 
   void embed(Stage, const Matrix& table, Act* streams) override;
   void hyper_pre(Stage, const HyperSite& w, const Act* streams, Act* x, float* post, float* comb) override;
   void hyper_post(Stage, const float* y, const float* post, const float* comb, int32_t hidden,
                   Act* streams) override;
+  void hyper_next(Stage, const HyperSite& w, const float* y, Act* streams, Act* x, float* post,
+                  float* comb) override;
   void linear(Stage, std::span<const Matrix> ws, const Act* x, Act* y) override;
+  void linears(Stage, std::span<const LinearJob> jobs) override;
   void linear_f32(Stage, const Matrix& w, const Act* x, int32_t rows, float* y) override;
   void linear_sliced(Stage, const Matrix& w, const Act* x, float* part) override;
   void rms_norm(Stage, const float* w, float eps, int32_t n, const Act* x, int32_t ldx, Act* y) override;
@@ -72,11 +77,12 @@ class CudaOps final : public Ops {
   void router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, float* weight) override;
   void experts(Stage, const ExpertWeights& w, const Act* x, const int32_t* idx, const float* weight,
                float* part) override;
-  size_t exchange_bytes(int, int32_t, int32_t) const override { return 0; }  // one rank only
-  void set_exchange(std::byte*, size_t) override {}
-  void connect(Communicator*) override {}
-  void exchange_begin(Stage, float*, int32_t) override {}
-  void exchange_end(Stage, float*, int32_t) override {}
+  size_t exchange_bytes(int ranks, int32_t rows, int32_t n) const override;
+  uint64_t own_memory() const override;
+  void set_exchange(std::byte* buffer, size_t bytes) override;
+  void connect(Communicator* comm) override;
+  void exchange_begin(Stage, float* part, int32_t n) override;
+  void exchange_end(Stage, float* part, int32_t n) override;
   void head_input(Stage, const Act* streams, std::span<const int32_t> rows, int32_t hidden, const float* norm,
                   float eps, Act* h) override;
   void gather(Stage, const Act* x, std::span<const int32_t> rows, int32_t n, Act* out) override;
@@ -101,6 +107,7 @@ class CudaOps final : public Ops {
     // says how many.
     bool unit_sums = false;
     int32_t unit_span = 1;
+    const PartIo* io = nullptr;  // each matrix's own x and y instead (bf16, no padding, one launch)
   };
   /// The routed pairs of an expert op, grouped.
   struct Pairs {
@@ -120,7 +127,15 @@ class CudaOps final : public Ops {
     Matrix first[3], last[3];          // what it was made from: another layer at the same address is noticed
   };
 
-  CudaOps() = default;
+  /// A forward of one shape, as a graph once it has run.
+  struct Recording {
+    gpu::Graph graph;
+  };
+
+  explicit CudaOps(KvFormat kv) : kv_(kv) {}
+
+  /// Bytes of a row of n values in a KV plane.
+  size_t kv_bytes(int32_t n) const;
 
   template <typename P>
   void run(const gpu::Kernel<P>& kernel, const gpu::LaunchShape& shape, const P& params) {
@@ -154,6 +169,10 @@ class CudaOps final : public Ops {
   void products(std::span<const Matrix> ws, Product& p);
   void product_f32(const Matrix& w, const Product& p, int32_t column);
   static void set_slices(Product& p, const MatrixSpec& spec, int64_t stride);
+  /// Streams and next site in two launches; y = nullptr: the streams stay. Shapes that mixes() names.
+  void hyper_mix(const HyperSite& w, const float* y, Act* streams, Act* x, float* post, float* comb);
+  HyperFinishParams hyper_finish_params(const HyperSite& w, const Act* streams, Act* x, float* post,
+                                        float* comb) const;
   void run_combine(const CombineParams& c);
   /// Sums slices to `part`.
   void combine_slices(const float* slices, int64_t stride, int32_t count, int32_t rows, int32_t n,
@@ -180,6 +199,7 @@ class CudaOps final : public Ops {
 
   int32_t max_position() const { return max_position_; }
 
+  const KvFormat kv_;
   // Order matters: what is made from the device goes before it.
   std::unique_ptr<gpu::Device> device_;
   gpu::Stream stream_;
@@ -194,10 +214,16 @@ class CudaOps final : public Ops {
   size_t scratch_bytes_ = 0;
   Status status_;
 
+  std::map<std::pair<uint64_t, uint64_t>, Recording> recordings_;  // by pass and shape
+  Recording* recording_ = nullptr;                                 // the one being recorded
+
+  bool alone_ = true;
+  std::unique_ptr<HostExchange> exchange_;
+
   // The bound batch: host copies that launches depend on.
-  int32_t rows_ = 0, segments_ = 0, max_position_ = 0, max_segment_rows_ = 0, max_segment_pools_start_ = 0;
-  std::vector<int32_t> segment_start_, segment_rows_;
-  std::vector<int32_t> row_position_;
+  int32_t rows_ = 0, segments_ = 0, max_segment_rows_ = 0;
+  int32_t max_position_ = 0;  // with few rows: rounded up, see bind
+  uint64_t shape_key_ = 0;  // of what launches depend on
   BatchView view_{};
 };
 

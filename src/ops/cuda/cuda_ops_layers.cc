@@ -1,16 +1,16 @@
-// The CUDA backend's ops other than products: hyper-connections, norms, KDA, the indexer, attention.
+// The CUDA backend's ops other than products, hyper-connections and attention: norms, KDA, head inputs.
 #include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
 #include "ops/cuda/cuda_ops_impl.h"
+#include "ops/cuda/launch.h"
 
 namespace firesteel::cuda {
 
 namespace {
 
-constexpr size_t kScoreBytes = size_t{64} << 20;    // pool scores of the rows chosen together
-constexpr size_t kPartialBytes = size_t{64} << 20;  // attention partials of the rows attended together
+constexpr int32_t kKdaFewRows = 8;  // of a sequence: kda in one launch
 
 EmbedParams embed_params(const BatchView& view, const Matrix& table) {
   EmbedParams p{};
@@ -50,64 +50,6 @@ void CudaOps::mtp_input(Stage, const Matrix& table, const float* enorm, const fl
   run(kernels_.mtp_input, {{static_cast<unsigned>(rows_)}, 256}, p);
 }
 
-void CudaOps::hyper_pre(Stage, const HyperSite& w, const Act* streams, Act* x, float* post, float* comb) {
-  const int32_t k = w.fn.spec.k, hidden = k / kStreams;
-  // K = 4H goes to several thread blocks: cut like slices, at most four.
-  const int32_t cut = std::max(4096, (k / 4 + kUnit - 1) / kUnit * kUnit);
-  const int32_t slices = (k + cut - 1) / cut;
-  const int64_t stride = static_cast<int64_t>(rows_) * w.fn.spec.n;
-  if (rows_ == 0) return;
-  if (w.fn.spec.n != 24) return unsupported("hyper-connections of other than 4 streams");
-  if (k > kMaxHyperSums / 2 * kUnit) return unsupported("hidden sizes beyond 4096");
-  Product p;
-  p.slices = slices;
-  for (int32_t i = 0; i < slices; ++i) p.slice_end[i] = std::min(k, (i + 1) * cut);
-  const size_t sums = static_cast<size_t>(stride) * static_cast<size_t>(slices * unit_span_of(w.fn.spec, p));
-  if (!begin_scratch(padded(sums * sizeof(float)) + product_bytes({&w.fn, 1}, rows_))) {
-    return;
-  }
-  p.x = bits(streams);
-  p.ldx = k;
-  p.rows = rows_;
-  p.ldy = w.fn.spec.n;
-  p.f32 = true;
-  p.unit_sums = true;
-  p.slice_stride = stride;
-  float* z = take<float>(sums);
-  p.y = z;
-  products({&w.fn, 1}, p);
-  HyperFinishParams f{};
-  f.z = z;
-  f.slice_stride = stride;
-  f.streams = bits(streams);
-  f.base = w.base;
-  f.scale = w.scale;
-  f.norm = w.norm;
-  f.x = bits(x);
-  f.post = post;
-  f.comb = comb;
-  f.rows = rows_;
-  f.hidden = hidden;
-  f.slices = slices;
-  f.unit_span = p.unit_span;
-  f.iters = w.sinkhorn_iters;
-  f.rms_eps = w.rms_eps;
-  f.hc_eps = w.hc_eps;
-  const auto rows = static_cast<unsigned>(rows_);
-  if (hidden % 8 == 0 && hidden <= 8192) {
-    run(hidden <= 4096 ? kernels_.hyper_finish_4k : kernels_.hyper_finish_8k, {{rows}, 512}, f);
-  } else {
-    run(kernels_.hyper_finish, {{rows}, 256, static_cast<unsigned>(hidden) * 4}, f);
-  }
-}
-
-void CudaOps::hyper_post(Stage, const float* y, const float* post, const float* comb, int32_t hidden,
-                         Act* streams) {
-  if (rows_ == 0) return;
-  HyperPostParams p{y, post, comb, bits(streams), rows_, hidden};
-  run(kernels_.hyper_post, {{blocks_of(hidden, 512), static_cast<unsigned>(rows_)}, 256}, p);
-}
-
 void CudaOps::rms_norm(Stage, const float* w, float eps, int32_t n, const Act* x, int32_t ldx, Act* y) {
   if (rows_ == 0) return;
   RmsParams p{w, bits(x), bits(y), ldx, n, rows_, eps};
@@ -125,6 +67,26 @@ void CudaOps::router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, 
   if (w.experts > 1024 || w.top_k > 64 || w.groups > 64) {
     return unsupported("more than 1024 experts, 64 a token or 64 groups");
   }
+  RouterParams r{};
+  r.bias = w.bias;
+  r.idx = idx;
+  r.weight = weight;
+  r.rows = rows_;
+  r.experts = w.experts;
+  r.top_k = w.top_k;
+  r.groups = w.groups;
+  r.top_groups = w.top_groups;
+  r.norm_topk = w.norm_topk;
+  r.factor = w.factor;
+  const MatrixSpec& spec = w.weight.spec;
+  if (rows_ <= kFewRows && spec.format == MatrixFormat::kBf16 && spec.k % kGroupK == 0 &&
+      spec.k <= 8 * kUnit && w.experts <= 320 && w.groups == 1) {
+    const size_t logits = static_cast<size_t>(rows_) * static_cast<size_t>(w.experts);
+    if (!begin_scratch(padded(logits * sizeof(float)))) return;
+    const RouterFewParams f{bits(x), static_cast<const uint8_t*>(w.weight.data), take<float>(logits), spec.k,
+                            r};
+    return run(kernels_.router_few, {{blocks_of(w.experts, kTileN)}, 256}, f);
+  }
   Product p;
   const size_t sums = static_cast<size_t>(rows_) * static_cast<size_t>(w.experts) *
                       static_cast<size_t>(unit_span_of(w.weight.spec, p));
@@ -139,20 +101,9 @@ void CudaOps::router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, 
   p.unit_sums = true;
   p.slice_stride = static_cast<int64_t>(rows_) * w.experts;
   products({&w.weight, 1}, p);
-  RouterParams r{};
   r.logits = logits;
   r.units = p.unit_span;
   r.unit_stride = p.slice_stride;
-  r.bias = w.bias;
-  r.idx = idx;
-  r.weight = weight;
-  r.rows = rows_;
-  r.experts = w.experts;
-  r.top_k = w.top_k;
-  r.groups = w.groups;
-  r.top_groups = w.top_groups;
-  r.norm_topk = w.norm_topk;
-  r.factor = w.factor;
   run(w.experts <= 320 ? kernels_.router_pick_320 : kernels_.router_pick_1024, {{blocks_of(rows_, 4)}, 128},
       r);
 }
@@ -161,7 +112,10 @@ void CudaOps::kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, cons
                   SlotPlane state, Act* out) {
   if (rows_ == 0) return;
   if (w.dim > 128 || w.dim < 1) return unsupported("KDA heads wider than 128");
-  const size_t wide = static_cast<size_t>(rows_) * static_cast<size_t>(w.heads) * static_cast<size_t>(w.dim);
+  // One launch while a block a sequence and head is enough.
+  const bool few = w.dim == 128 && w.taps == 4 && max_segment_rows_ <= kKdaFewRows;
+  const size_t wide =
+      few ? 0 : static_cast<size_t>(rows_) * static_cast<size_t>(w.heads) * static_cast<size_t>(w.dim);
   if (!begin_scratch(5 * padded(wide * sizeof(float)) +
                      padded(static_cast<size_t>(rows_) * static_cast<size_t>(w.heads) * sizeof(float)))) {
     return;
@@ -179,185 +133,23 @@ void CudaOps::kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, cons
   p.o_norm = w.o_norm;
   p.state = reinterpret_cast<uint8_t*>(state.base);
   p.slot_stride = static_cast<int64_t>(state.slot_stride);
+  p.heads = w.heads;
+  p.dim = w.dim;
+  p.taps = w.taps;
+  p.lower_bound = w.lower_bound;
+  p.rms_eps = w.rms_eps;
+  const auto rows = static_cast<unsigned>(rows_), heads = static_cast<unsigned>(w.heads),
+             segments = static_cast<unsigned>(segments_);
+  if (few) return run(kernels_.kda_few, {{heads, segments}, 512}, p);
   p.q = take<float>(wide);
   p.k = take<float>(wide);
   p.v = take<float>(wide);
   p.decay = take<float>(wide);
   p.o = take<float>(wide);
   p.beta = take<float>(static_cast<size_t>(rows_) * static_cast<size_t>(w.heads));
-  p.heads = w.heads;
-  p.dim = w.dim;
-  p.taps = w.taps;
-  p.lower_bound = w.lower_bound;
-  p.rms_eps = w.rms_eps;
-  const auto rows = static_cast<unsigned>(rows_), heads = static_cast<unsigned>(w.heads);
   run(kernels_.kda_prepare, {{rows, heads}, 128}, p);
-  run(kernels_.kda_recur, {{heads * blocks_of(w.dim, 32), static_cast<unsigned>(segments_)}, 256}, p);
+  run(kernels_.kda_recur, {{heads * blocks_of(w.dim, 32), segments}, 256}, p);
   run(kernels_.kda_out, {{rows, heads}, 128}, p);
-}
-
-void CudaOps::latent_append(Stage, const Act* c, int32_t latent, Plane plane) {
-  if (rows_ == 0) return;
-  AppendParams p{view_, bits(c), reinterpret_cast<uint8_t*>(plane.base),
-                 static_cast<int64_t>(plane.page_stride), latent};
-  run(kernels_.latent_append, {{static_cast<unsigned>(rows_)}, 128}, p);
-}
-
-void CudaOps::pool_append(Stage, const IndexerWeights& w, const Act* ki, const Act* ga, Plane pools,
-                          SlotPlane tail) {
-  if (rows_ == 0) return;
-  if (w.dim > 128 || kPageTokens % w.kpool != 0) return unsupported("such index pools");
-  PoolAppendParams p{};
-  p.batch = view_;
-  p.ki = bits(ki);
-  p.ga = bits(ga);
-  p.norm_weight = w.k_norm_weight;
-  p.norm_bias = w.k_norm_bias;
-  p.ape = w.ape;
-  p.pools = reinterpret_cast<uint8_t*>(pools.base);
-  p.page_stride = static_cast<int64_t>(pools.page_stride);
-  p.tail = reinterpret_cast<uint8_t*>(tail.base);
-  p.tail_stride = static_cast<int64_t>(tail.slot_stride);
-  p.dim = w.dim;
-  p.kpool = w.kpool;
-  const unsigned most = static_cast<unsigned>(max_segment_rows_ / w.kpool + 2);
-  run(kernels_.pool_append, {{most, static_cast<unsigned>(segments_)}, 128}, p);
-}
-
-void CudaOps::pool_select(Stage, const IndexerWeights& w, const Act* q, const Act* hw, Plane pools,
-                          Selection out) {
-  if (rows_ == 0) return;
-  CHECK(w.top_pools >= 1 && w.top_pools <= out.max_pools);
-  const int32_t visible = (max_position_ + 1) / w.kpool;
-  const bool choose = visible > w.top_pools;
-  const int32_t at_once =
-      !choose ? rows_
-              : static_cast<int32_t>(std::clamp<size_t>(kScoreBytes / (static_cast<size_t>(visible) * 4), 1,
-                                                        static_cast<size_t>(rows_)));
-  if (!begin_scratch(choose ? padded(static_cast<size_t>(at_once) * static_cast<size_t>(visible) * 4) : 0))
-    return;
-  PoolScoreParams s{};
-  s.batch = view_;
-  s.q = bits(q);
-  s.hw = bits(hw);
-  s.pools = reinterpret_cast<const uint8_t*>(pools.base);
-  s.page_stride = static_cast<int64_t>(pools.page_stride);
-  s.heads = w.heads;
-  s.dim = w.dim;
-  s.kpool = w.kpool;
-  s.max_pools = visible;
-  s.scores = choose ? take<float>(static_cast<size_t>(at_once) * static_cast<size_t>(visible)) : nullptr;
-  PoolPickParams k{};
-  k.batch = view_;
-  k.scores = s.scores;
-  k.pools = out.pools;
-  k.count = out.count;
-  k.max_pools = visible;
-  k.out_stride = out.max_pools;
-  k.top_pools = w.top_pools;
-  k.kpool = w.kpool;
-  for (int32_t first = 0; first < rows_; first += at_once) {
-    s.first_row = k.first_row = first;
-    s.row_count = k.row_count = std::min(at_once, rows_ - first);
-    const auto count = static_cast<unsigned>(s.row_count);
-    if (choose && w.dim % 32 == 0 && w.dim <= 128) {
-      run(kernels_.pool_score, {{blocks_of(visible, 128), count}, 256}, s);
-    } else if (choose) {
-      run(kernels_.pool_score_plain, {{blocks_of(visible, 256), count}, 256}, s);
-    }
-    run(kernels_.pool_pick, {{count}, 1024}, k);
-  }
-}
-
-void CudaOps::sparse_attention(Stage, const AttentionWeights& w, const Act* q, Plane latents,
-                               const Selection& sel, int32_t kpool, Act* out) {
-  if (rows_ == 0) return;
-  const MatrixFormat format = w.kv_b.spec.format;
-  if (format != MatrixFormat::kBf16 && format != MatrixFormat::kF32)
-    return unsupported("kv_b in such a format");
-  const float scale = 1.0f / std::sqrt(static_cast<float>(w.qk_dim));
-  if (format != MatrixFormat::kBf16 || w.latent % 64 != 0 || w.latent > 512 || w.qk_dim % 16 != 0 ||
-      w.v_dim % 16 != 0) {
-    PlainAttentionParams p{view_,
-                           bits(q),
-                           static_cast<const uint8_t*>(w.kv_b.data),
-                           reinterpret_cast<const uint8_t*>(latents.base),
-                           static_cast<int64_t>(latents.page_stride),
-                           sel.pools,
-                           sel.count,
-                           bits(out),
-                           sel.max_pools,
-                           kpool,
-                           w.heads,
-                           w.qk_dim,
-                           w.v_dim,
-                           w.latent,
-                           format == MatrixFormat::kF32,
-                           scale};
-    run(kernels_.attend_plain,
-        {{static_cast<unsigned>(w.heads), static_cast<unsigned>(rows_)},
-         128,
-         (2 * static_cast<unsigned>(w.latent) + 128) * 4},
-        p);
-    return;
-  }
-  int32_t most = 1;  // listed tokens of a row
-  for (const int32_t position : row_position_) {
-    most = std::max(most, std::min(sel.max_pools, (position + 1) / kpool) * kpool + (position + 1) % kpool);
-  }
-  const int32_t chunks = (most + kAttendChunk - 1) / kAttendChunk;
-  const auto heads = static_cast<size_t>(w.heads), latent = static_cast<size_t>(w.latent);
-  const size_t row_bytes = static_cast<size_t>(chunks) * heads * (latent + 2) * sizeof(float);
-  const int32_t at_once =
-      static_cast<int32_t>(std::clamp<size_t>(kPartialBytes / row_bytes, 1, static_cast<size_t>(rows_)));
-  const size_t absorbed_count = static_cast<size_t>(rows_) * heads * latent;
-  if (!begin_scratch(padded(absorbed_count * 2) + padded(static_cast<size_t>(at_once) * row_bytes) + 256))
-    return;
-  Bits16* absorbed = take<Bits16>(absorbed_count);
-  const bool few = rows_ <= 8;
-  const auto head_count = static_cast<unsigned>(w.heads);
-
-  AbsorbParams a{static_cast<const uint8_t*>(w.kv_b.data),
-                 bits(q),
-                 absorbed,
-                 rows_,
-                 w.heads,
-                 w.qk_dim,
-                 w.v_dim,
-                 w.latent};
-  run(few ? kernels_.absorb_few : kernels_.absorb_many,
-      {{head_count, blocks_of(w.latent, 256), blocks_of(rows_, few ? 8 : 32)}, 128}, a);
-
-  AttentionParams p{};
-  p.batch = view_;
-  p.q = absorbed;
-  p.latents = reinterpret_cast<const uint8_t*>(latents.base);
-  p.page_stride = static_cast<int64_t>(latents.page_stride);
-  p.pools = sel.pools;
-  p.count = sel.count;
-  p.sel_stride = sel.max_pools;
-  p.kpool = kpool;
-  const size_t parts = static_cast<size_t>(at_once) * static_cast<size_t>(chunks) * heads;
-  p.part_o = take<float>(parts * latent);
-  p.part_ml = take<float>(parts * 2);
-  p.out = absorbed;  // a row's mix replaces its query, which nothing reads any more
-  p.heads = w.heads;
-  p.latent = w.latent;
-  p.chunks = chunks;
-  p.scale = scale;
-  for (int32_t first = 0; first < rows_; first += at_once) {
-    p.first_row = first;
-    p.row_count = std::min(at_once, rows_ - first);
-    const auto count = static_cast<unsigned>(p.row_count);
-    run(kernels_.attend, {{static_cast<unsigned>(chunks), count, blocks_of(w.heads, 32)}, 256, kAttendShared},
-        p);
-    run(kernels_.attend_merge, {{head_count, count}, 128}, p);
-  }
-
-  a.x = absorbed;
-  a.y = bits(out);
-  run(few ? kernels_.expand_few : kernels_.expand_many,
-      {{head_count, blocks_of(w.v_dim, 64), blocks_of(rows_, few ? 8 : 64)}, 128}, a);
 }
 
 void CudaOps::head_input(Stage, const Act* streams, std::span<const int32_t> rows, int32_t hidden,

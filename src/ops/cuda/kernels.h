@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 #include "gpu/device.h"
-#include "ops/cuda/params.h"
+#include "ops/cuda/layer_params.h"
 
 namespace firesteel::cuda {
 
@@ -23,14 +23,18 @@ struct Kernels {
   std::array<std::array<MatmulKernels, 9>, 3> exl3;  // [codebook][bits]
   gpu::Kernel<MatvecF32Params> matvec_f32;
   gpu::Kernel<EmbedParams> embed, mtp_input;
-  gpu::Kernel<HyperFinishParams> hyper_finish, hyper_finish_4k, hyper_finish_8k;
+  gpu::Kernel<HyperMixParams> hyper_mix;
+  gpu::Kernel<HyperFinishParams> hyper_finish_any, hyper_finish_4k, hyper_finish_8k;
   gpu::Kernel<HyperPostParams> hyper_post;
   gpu::Kernel<RmsParams> rms_norm;
   gpu::Kernel<HeadInputParams> head_input;
   gpu::Kernel<GatherParams> gather;
   gpu::Kernel<AddParams> add;
   gpu::Kernel<ConvertParams> convert;
+  gpu::Kernel<RandomFillParams> random_fill;
+  gpu::Kernel<ExchangeFlagParams> exchange_request, exchange_wait;
   gpu::Kernel<GluParams> glu;
+  gpu::Kernel<RouterFewParams> router_few;
   gpu::Kernel<RouterParams> router_pick_320, router_pick_1024;
   gpu::Kernel<PadParams> pad_rows;
   gpu::Kernel<GroupParams> group_pairs;
@@ -39,17 +43,16 @@ struct Kernels {
   gpu::Kernel<ExpertActParams> expert_act;
   gpu::Kernel<CombineParams> combine, combine_4;
   gpu::Kernel<FinishParams> exl3_finish;
-  gpu::Kernel<KdaParams> kda_prepare, kda_recur, kda_out;
+  gpu::Kernel<KdaParams> kda_prepare, kda_recur, kda_out, kda_few;
   gpu::Kernel<AppendParams> latent_append;
   gpu::Kernel<PoolAppendParams> pool_append;
   gpu::Kernel<PoolScoreParams> pool_score, pool_score_plain;
-  gpu::Kernel<PoolPickParams> pool_pick;
+  gpu::Kernel<PoolPickParams> pool_pick, pool_pick_again, pool_pick_large;
   gpu::Kernel<AbsorbParams> absorb_few, absorb_many, expand_few, expand_many;
-  gpu::Kernel<AttentionParams> attend, attend_merge;
+  gpu::Kernel<AttentionParams> attend_chunk, attend_chunk_fp8, attend_row, attend_row_fp8, attend_merge;
   gpu::Kernel<PlainAttentionParams> attend_plain;
 };
 
-inline constexpr unsigned kAttendShared = 2 * 32 * 520 * 2 + 32 * 33 * 4 + 32 * 40 * 2 + 32 * 4 + 128 * 8;
 inline constexpr int kAttendChunk = 128;
 
 Result<Kernels> load_kernels(const gpu::Device& device);

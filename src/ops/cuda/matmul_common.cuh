@@ -26,19 +26,36 @@ __device__ __forceinline__ void store_y(const MatmulParams& p, int64_t at, float
   }
 }
 
-/// Four neighbouring outputs; `aligned`: `at` and the rows of y allow one store.
-__device__ __forceinline__ void store_y4(const MatmulParams& p, int64_t at, const float (&v)[4],
-                                         bool aligned) {
-  if (!aligned) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) store_y(p, at + i, v[i]);
-  } else if (p.out_f32) {
-    *reinterpret_cast<float4*>(static_cast<float*>(p.y) + at) = make_float4(v[0], v[1], v[2], v[3]);
-  } else {
-    *reinterpret_cast<uint2*>(static_cast<Bits16*>(p.y) + at) =
-        make_uint2(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]));
+/// Where outputs go, four neighbouring channels at a time; whether one store may take them.
+struct Output4 {
+  void* y;
+  int64_t ldy, column;  // column of channel 0
+  bool f32, together;
+  __device__ __forceinline__ Output4(void* base, int64_t pitch, int64_t first, bool is_f32)
+      : y(base), ldy(pitch), column(first), f32(is_f32) {
+    together = ((ldy | column) & 3) == 0 && (reinterpret_cast<uintptr_t>(y) & (f32 ? 15 : 7)) == 0;
   }
-}
+  /// `channel` is a multiple of 4; those from n on are not stored.
+  __device__ __forceinline__ void store(int64_t row, int channel, int n, const float (&v)[4]) const {
+    const int64_t at = row * ldy + column + channel;
+    if (!together || channel + 3 >= n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (channel + i >= n) continue;
+        if (f32) {
+          static_cast<float*>(y)[at + i] = v[i];
+        } else {
+          static_cast<Bits16*>(y)[at + i] = to_bf16(v[i]);
+        }
+      }
+    } else if (f32) {
+      *reinterpret_cast<float4*>(static_cast<float*>(y) + at) = make_float4(v[0], v[1], v[2], v[3]);
+    } else {
+      *reinterpret_cast<uint2*>(static_cast<Bits16*>(y) + at) =
+          make_uint2(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]));
+    }
+  }
+};
 
 /// The block's matrix, channels and rows.
 struct BlockWork {
@@ -79,7 +96,25 @@ __device__ __forceinline__ BlockWork block_work(const MatmulParams& p, int chann
 __device__ __forceinline__ const Bits16* x_row(const MatmulParams& p, const BlockWork& w, int r) {
   int row = w.first_row + min(r, w.rows - 1);
   if (p.pair_row != nullptr) row = p.pair_row[row];
+  if (p.apart) return p.io[w.part].x + row * p.io[w.part].ldx;
   return p.x + (static_cast<int64_t>(w.part) * p.x_part_stride + row) * p.ldx;
+}
+
+/// Stores one output; `row` and `channel` count from the block's first.
+__device__ __forceinline__ void store_out(const MatmulParams& p, const BlockWork& w, int slice, int row,
+                                          int channel, float v) {
+  row += w.first_row;
+  channel += w.first_channel;
+  if (p.apart) {
+    p.io[w.part].y[row * p.io[w.part].ldy + channel] = to_bf16(v);
+  } else {
+    store_y(p, slice * p.slice_stride + row * p.ldy + p.parts[w.part].column - p.column_shift + channel, v);
+  }
+}
+
+__device__ __forceinline__ Output4 output_of(const MatmulParams& p, const BlockWork& w, int slice) {
+  if (p.apart) return Output4(p.io[w.part].y, p.io[w.part].ldy, 0, false);
+  return Output4(p.y, p.ldy, slice * p.slice_stride + p.parts[w.part].column - p.column_shift, p.out_f32 != 0);
 }
 
 /// Applies the output Hadamard and svh to 128 channels of `rows` rows in shared memory (row pitch kPitch

@@ -66,14 +66,13 @@ __device__ __forceinline__ void finish_rows(const MatmulParams& p, const BlockWo
     v[j][0] = s.x, v[j][1] = s.y, v[j][2] = s.z, v[j][3] = s.w;
   }
   hadamard128_rows(v);
-  const int64_t column = slice * p.slice_stride + p.parts[w.part].column - p.column_shift + w.first_channel + c;
-  const bool aligned = ((p.ldy | column) & 3) == 0;
+  const Output4 out = output_of(p, w, slice);
 #pragma unroll
   for (int j = 0; j < kCount; ++j) {
     if (first + j >= w.rows) continue;
 #pragma unroll
     for (int i = 0; i < 4; ++i) v[j][i] *= scale[i];
-    store_y4(p, (w.first_row + first + j) * p.ldy + column, v[j], aligned);
+    out.store(w.first_row + first + j, w.first_channel + c, w.matrix->n, v[j]);
   }
 }
 

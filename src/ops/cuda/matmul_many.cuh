@@ -115,10 +115,7 @@ __device__ __forceinline__ void matmul_many(const MatmulParams& p) {
       for (int r = 0; r < 4; ++r) {
         const int row = 8 * t + 2 * (lane & 3) + (r & 1), channel = channel0 + (lane >> 2) + 8 * (r >> 1);
         if (active && row < work.rows && channel < m.n) {
-          store_y(p,
-                  slice * p.slice_stride + (work.first_row + row) * p.ldy + p.parts[work.part].column -
-                      p.column_shift + channel,
-                  total[t][r]);
+          store_out(p, work, slice, row, channel - work.first_channel, total[t][r]);
         }
       }
   }

@@ -165,8 +165,7 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
   // Eight rows at a time through shared memory of the warp's own, so that stores are whole sectors.
   constexpr int kChannels = kTilesOfWarp * kTileN, kPitch = kChannels + 4;
   float* tile = reinterpret_cast<float*>(shared4) + warp * 8 * kPitch;
-  const int64_t column = slice * p.slice_stride + p.parts[work.part].column - p.column_shift;
-  const bool aligned = ((p.ldy | column) & 3) == 0;
+  const Output4 out = output_of(p, work, slice);
 #pragma unroll
   for (int t = 0; t < NT; ++t) {
 #pragma unroll
@@ -181,16 +180,7 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
       const int c = 16 * j + 4 * (lane & 3), channel = work.first_channel + tile0 * kTileN + c;
       const float4 s = *reinterpret_cast<const float4*>(tile + (lane >> 2) * kPitch + c);
       const float v[4] = {s.x, s.y, s.z, s.w};
-      const int64_t at = (work.first_row + row) * p.ldy + column + channel;
-      if (row < work.rows) {
-        if (channel + 3 < m.n) {
-          store_y4(p, at, v, aligned);
-        } else {
-#pragma unroll
-          for (int q = 0; q < 4; ++q)
-            if (channel + q < m.n) store_y(p, at + q, v[q]);
-        }
-      }
+      if (row < work.rows) out.store(work.first_row + row, channel, m.n, v);
     }
     __syncwarp();
   }

@@ -23,7 +23,6 @@ inline constexpr int kWideRows = 128, kWideStages = 3;  // of matmul_wide.cuh: r
 inline constexpr int kExl3Rows = 64;
 inline constexpr unsigned kExl3RowsShared = 2 * kExl3Rows * 256 + 2 * kExl3Rows * (kBlockN + 4) * 4;
 inline constexpr int kMaxJoined = 8;
-inline constexpr int kMaxHyperSums = 64;  // slices · units of a hyper-connection matrix
 inline constexpr int kMaxRowList = 256;
 
 /// One matrix as kernels see it.
@@ -38,6 +37,13 @@ struct MatrixRef {
   int32_t block_begin;  // first column block of this matrix in the grid
   int32_t kind;         // bits + 16·codebook for EXL3
   int32_t pad;
+};
+
+/// Input and output of one of several matrices that are launched together but do not share them.
+struct PartIo {
+  const Bits16* x;
+  Bits16* y;
+  int64_t ldx, ldy;
 };
 
 /// Rows of one expert handled together.
@@ -73,7 +79,9 @@ struct MatmulParams {
   const int32_t* pair_row;  // row of x of each pair; nullptr: the pair's index
   int32_t table_stride;
   int32_t x_part_stride;  // rows of x between parts (gate and up rotated apart), 0: shared
+  int32_t apart;          // 1: x and y of every matrix are its own, in io (no slices, bf16 outputs)
   MatrixRef parts[kMaxJoined];
+  PartIo io[kMaxJoined];
 };
 
 struct ProbeParams {  // the bench's measure of the tensor cores
@@ -186,28 +194,6 @@ struct EmbedParams {
   float eps;
 };
 
-struct HyperFinishParams {
-  const float* z;  // [slices · unit_span, rows, 24]
-  int64_t slice_stride;
-  const Bits16* streams;  // [rows, 4, h]
-  const float* base;
-  const float* scale;
-  const float* norm;
-  Bits16* x;
-  float* post;
-  float* comb;
-  int32_t rows, hidden, slices, unit_span, iters;
-  float rms_eps, hc_eps;
-};
-
-struct HyperPostParams {
-  const float* y;
-  const float* post;
-  const float* comb;
-  Bits16* streams;
-  int32_t rows, hidden;
-};
-
 struct RmsParams {
   const float* w;
   const Bits16* x;
@@ -246,6 +232,23 @@ struct ConvertParams {  // test and transfer helpers
   int32_t to_f32;
 };
 
+/// Random weights in the packed layout (ops/random_source.h): `pieces` of 16 bytes.
+struct RandomFillParams {
+  uint8_t* data;
+  int64_t pieces;
+  uint64_t seed;
+  int32_t kind;              // 0 bits, 1 fp32, 2 bf16, 3 e4m3
+  int32_t row_pieces;        // of one row (fp32) or one tile row
+  int32_t group_pieces;      // of one group of 64 columns
+  int32_t tile0, group0;     // where this part begins in the whole matrix
+  float span;                // values are uniform in ±span
+};
+
+struct ExchangeFlagParams {  // host memory
+  uint32_t* flag;
+  uint32_t value;
+};
+
 struct GluParams {
   const Bits16* gate_up;
   Bits16* out;
@@ -253,45 +256,12 @@ struct GluParams {
   float limit;
 };
 
-struct RouterParams {
-  const float* logits;  // [units, rows, experts]
-  const float* bias;
-  int32_t* idx;
-  float* weight;
-  int64_t unit_stride;
-  int32_t units, rows, experts, top_k, groups, top_groups, norm_topk;
-  float factor;
-};
-
-struct KdaParams {
-  BatchView batch;
-  const Bits16* qkv;  // [rows, 3·heads·dim]
-  const Bits16* f;
-  const Bits16* b;
-  const Bits16* g;
-  Bits16* out;
-  const float* conv;
-  const float* a_log;
-  const float* dt_bias;
-  const float* o_norm;
-  uint8_t* state;
-  int64_t slot_stride;
-  float* q;  // scratch [rows, heads·dim]: normalised query
-  float* k;
-  float* v;
-  float* decay;
-  float* beta;  // [rows, heads]
-  float* o;     // [rows, heads·dim]
-  int32_t heads, dim, taps;
-  float lower_bound, rms_eps;
-};
-
 struct AppendParams {
   BatchView batch;
   const Bits16* c;
   uint8_t* plane;
   int64_t page_stride;
-  int32_t width;
+  int32_t width, row_bytes, fp8;
 };
 
 struct PoolAppendParams {
@@ -305,7 +275,7 @@ struct PoolAppendParams {
   int64_t page_stride;
   uint8_t* tail;
   int64_t tail_stride;
-  int32_t dim, kpool;
+  int32_t dim, kpool, row_bytes, fp8;
 };
 
 struct PoolScoreParams {
@@ -315,16 +285,25 @@ struct PoolScoreParams {
   const uint8_t* pools;
   int64_t page_stride;
   float* scores;  // [row - first_row, max_pools]
-  int32_t first_row, row_count, heads, dim, kpool;
+  int32_t first_row, row_count, heads, dim, kpool, row_bytes, fp8;
   int32_t max_pools;  // row length of scores
 };
+
+inline constexpr unsigned kAttendShared = 92672;  // dynamic shared memory of the attend kernels
+
+inline constexpr int kPickStretch = 8192;  // pools chosen from by one block
+inline constexpr int kPickAgain = 16384;   // most candidates that the second choice takes
+inline constexpr int kPickRows = 8;        // rows scored together
 
 struct PoolPickParams {
   BatchView batch;
   const float* scores;
   int32_t* pools;  // [rows, out_stride]
   int32_t* count;
-  int32_t first_row, row_count, max_pools, out_stride, top_pools, kpool;
+  // The best of each stretch of a row that has several: [row - first_row, stretches, top_pools].
+  uint32_t* candidate_keys;
+  int32_t* candidates;
+  int32_t first_row, row_count, max_pools, out_stride, top_pools, kpool, stretches;
 };
 
 struct AbsorbParams {   // q̃[row, head, latent] = W_Kᵀ q, per head; or o[row, head, v] = W_V õ
@@ -343,7 +322,7 @@ struct PlainAttentionParams {  // any shape, all of it in one kernel
   const int32_t* pools;
   const int32_t* count;
   Bits16* out;  // [rows, heads·v_dim]
-  int32_t sel_stride, kpool, heads, qk_dim, v_dim, latent, kv_f32;
+  int32_t sel_stride, kpool, heads, qk_dim, v_dim, latent, kv_f32, row_bytes, fp8;
   float scale;
 };
 
@@ -354,7 +333,7 @@ struct AttentionParams {
   int64_t page_stride;
   const int32_t* pools;
   const int32_t* count;
-  int32_t sel_stride, kpool;
+  int32_t sel_stride, kpool, row_bytes;
   float* part_o;   // [rows, chunks, heads, latent]
   float* part_ml;  // [rows, chunks, heads, 2]
   Bits16* out;     // merged õ [rows, heads, latent] bf16
