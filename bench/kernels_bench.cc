@@ -19,7 +19,9 @@
 
 #include "gpu/device.h"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/modules.h"
 #include "ops/cuda/pack.h"
+#include "ops/cuda/params.h"
 #include "quant/kv_row.h"
 #include "tensor/dtype.h"
 
@@ -205,6 +207,33 @@ class Bench {
     const double us = times[times.size() / 2], total = 2.0 * static_cast<double>(bytes);
     copy_gb_s_ = total / us * 1e-3;
     add(Row{"copy (read + write)", 0, us, total, 0, ""});
+  }
+
+  /// The rate of tensor-core products alone (ops/cuda/probe.cu): what prompt kernels are measured against.
+  void mma_rate() {
+    const auto blocks = static_cast<unsigned>(2 * device().info().multiprocessors);
+    constexpr int32_t kRounds = 40000;
+    const cuda::ProbeParams params{zeros<float>(size_t{blocks} * 256), kRounds};
+    must(ops().finish());
+    for (const gpu::EmbeddedModule& m : embedded_modules()) {
+      if (m.name != "probe") continue;
+      const gpu::Module module = must(device().load(m));
+      for (const char* name : {"probe_f16", "probe_bf16"}) {
+        const auto kernel = must(device().kernel<cuda::ProbeParams>(module, name));
+        const gpu::Event begin = must(device().event(true)), end = must(device().event(true));
+        std::vector<double> times;
+        for (int repeat = 0; repeat < 6; ++repeat) {
+          must(begin.record(*parts_.stream));
+          must(device().launch(*parts_.stream, kernel, {{blocks}, 256}, params));
+          must(end.record(*parts_.stream));
+          must(end.synchronize());
+          if (repeat >= 1) times.push_back(must(begin.elapsed_ms(end)) * 1e3);
+        }
+        std::sort(times.begin(), times.end());
+        const double products = 8.0 * 8 * blocks * kRounds;  // of 16 × 8 × 16
+        add(Row{std::string("mma.sync alone, ") + (name + 6), 0, times[times.size() / 2], 0, products * 4096, ""});
+      }
+    }
   }
 
   void write_json() const {
@@ -566,6 +595,7 @@ int run(int argc, char** argv) {
     return filter.empty() || filter.find(group) != std::string::npos;
   };
   b.copy_rate();
+  b.mma_rate();
   if (wanted("experts")) {
     bench_experts(b, 4, Codebook::kMcg, true);
     bench_experts(b, 4, Codebook::kMul1, false);

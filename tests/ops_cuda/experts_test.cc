@@ -16,6 +16,7 @@ struct ExpertCase {
   int32_t slices, bits;
   Codebook codebook;
   int32_t hidden = 512, width = 256;
+  bool mixed = false;  // up of every other expert has one bit more than its gate
 };
 void PrintTo(const ExpertCase& c, std::ostream* out) {
   *out << "format " << static_cast<int>(c.format) << " bits " << c.bits << " slices " << c.slices
@@ -31,13 +32,14 @@ struct Layer {
 
 Layer make_layer(Random& random, const ExpertCase& c) {
   Layer l;
-  const auto make = [&](int32_t n, int32_t k, const RawMatrix* suh) {
-    return RawMatrix::make(random, c.format, n, k, c.bits, c.codebook, suh);
+  const int32_t kHidden = c.hidden, kWidth = c.width;
+  const auto make = [&](int32_t n, int32_t k, const RawMatrix* suh, int32_t more_bits = 0) {
+    return RawMatrix::make(random, c.format, n, k, c.bits + more_bits, c.codebook, suh);
   };
   for (int32_t e = 0; e < kExperts; ++e) {
     const RawMatrix* suh = c.shared_suh && e > 0 ? &l.gate[0] : nullptr;
     l.gate.push_back(make(c.width, c.hidden, suh));
-    l.up.push_back(make(c.width, c.hidden, c.shared_suh ? &l.gate[0] : nullptr));
+    l.up.push_back(make(c.width, c.hidden, c.shared_suh ? &l.gate[0] : nullptr, c.mixed ? e % 2 : 0));
     l.down.push_back(make(c.hidden, c.width, nullptr));
     l.down.back().slice(c.slices);
   }
@@ -53,6 +55,7 @@ class Experts : public testing::TestWithParam<ExpertCase> {};
 TEST_P(Experts, MatchTheDefinitionAndDoNotDependOnTheBatch) {
   REQUIRE_CUDA();
   const ExpertCase c = GetParam();
+  const int32_t kHidden = c.hidden, kWidth = c.width;
   Random random;
   Layer layer = make_layer(random, c);
   const int32_t all = 170;
@@ -143,7 +146,9 @@ INSTANTIATE_TEST_SUITE_P(
                     ExpertCase{MatrixFormat::kExl3, false, true, 4, 2, Codebook::k3Inst},
                     ExpertCase{MatrixFormat::kBf16, false, true, 2, 0, Codebook::kMcg},
                     ExpertCase{MatrixFormat::kFp8Block, false, false, 2, 0, Codebook::kMcg},
-                    ExpertCase{MatrixFormat::kF32, false, false, 1, 0, Codebook::kMcg}));
+                    ExpertCase{MatrixFormat::kF32, false, false, 1, 0, Codebook::kMcg},
+                    ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg, 1152, 1408},
+                    ExpertCase{MatrixFormat::kExl3, true, false, 2, 5, Codebook::kMul1, 640, 384, true}));
 
 }  // namespace
 }  // namespace firesteel::test

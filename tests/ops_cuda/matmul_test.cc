@@ -161,6 +161,49 @@ TEST(MatmulControl, AnotherCutOfTheSumIsSeen) {
   EXPECT_FALSE(same_bits(va, vb));
 }
 
+/// Products with so many tiles that the kernels for long prompts take them have the bits of those for few rows, in
+/// every column and row of a tile, with unaligned outputs and slices.
+TEST(Matmul, ManyTilesHaveTheBitsOfFewRows) {
+  REQUIRE_CUDA();
+  struct Case {
+    MatrixFormat format;
+    int32_t bits, n, k, slices;
+  };
+  for (const Case& c :
+       {Case{MatrixFormat::kBf16, 0, 2310, 712, 1}, {MatrixFormat::kBf16, 0, 2304, 1280, 2},
+        {MatrixFormat::kFp8Block, 0, 2310, 640, 1}, {kE, 4, 2432, 1280, 1}, {kE, 5, 2304, 1280, 4},
+        {kE, 6, 2304, 640, 2}, {kE, 3, 2304, 640, 1}}) {
+    Random random;
+    Side& side = *cuda_side();
+    side.reset();
+    RawMatrix raw = RawMatrix::make(random, c.format, c.n, c.k, c.bits, c.bits % 2 ? kM : kG);
+    raw.slice(c.slices);
+    const Matrix m = side.load(raw);
+    constexpr int32_t kAll = 1500;
+    const auto k = static_cast<size_t>(c.k), n = static_cast<size_t>(c.n);
+    const auto x = bf16_normals(random, kAll * k, 1.0);
+    Act* const xs = side.act(x);
+    const auto product = [&](int32_t first, int32_t rows) {
+      TestBatch batch;
+      batch.add(rows, 0, 0);
+      side.ops().bind(batch.view());
+      const size_t count = static_cast<size_t>(rows) * n;
+      float* y = side.poisoned(count);
+      Act* from = side.act(std::vector<float>(
+          x.begin() + first * c.k, x.begin() + static_cast<std::ptrdiff_t>(first + rows) * c.k));
+      side.ops().linear_sliced(Stage::kMain, m, rows == kAll ? xs : from, y);
+      side.finish();
+      return side.read(y, count);
+    };
+    const auto whole = product(0, kAll);
+    for (const auto& [first, rows] : {std::pair{0, 8}, {120, 16}, {700, 32}, {1460, 40}}) {
+      const std::vector<float> want(whole.begin() + first * c.n,
+                                    whole.begin() + static_cast<std::ptrdiff_t>(first + rows) * c.n);
+      expect_same_bits(product(first, rows), want, "rows of a large batch");
+    }
+  }
+}
+
 /// Slices are summed alone, then added: what several ranks compute apart has the same bits.
 TEST(Matmul, SlicesAreSumsOfTheirOwn) {
   REQUIRE_CUDA();

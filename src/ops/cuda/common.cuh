@@ -63,6 +63,11 @@ __device__ __forceinline__ float at_least(float v, float limit) { return v < lim
 __device__ __forceinline__ float sigmoid(float v) { return 1.0f / (1.0f + expf(-v)); }
 __device__ __forceinline__ float silu(float v) { return v / (1.0f + expf(-v)); }
 
+/// An expert's activation: SiLU(min(g, limit)) · clamp(u).
+__device__ __forceinline__ float expert_glu(float g, float u, float limit) {
+  return silu(at_most(g, limit)) * at_least(at_most(u, limit), -limit);
+}
+
 /// Sum over the warp, the same tree on every lane.
 __device__ __forceinline__ float warp_sum(float v) {
 #pragma unroll

@@ -126,6 +126,7 @@ class CudaOps final : public Ops {
     MatrixRef* refs = nullptr;
     int32_t experts = 0;
     std::vector<MatrixSpec> kinds[2];  // the distinct formats of gate/up, and of down
+    bool paired = true;                // gate and up of every expert have one format
     Matrix first[3], last[3];          // what it was made from: another layer at the same address is noticed
   };
 
@@ -177,6 +178,7 @@ class CudaOps final : public Ops {
   void hyper_mix(const HyperSite& w, const float* y, Act* streams, Act* x, float* post, float* comb);
   HyperFinishParams hyper_finish_params(const HyperSite& w, const Act* streams, Act* x, float* post,
                                         float* comb) const;
+  void run_combine(const CombineParams& c);
   /// Sums slices to `part`.
   void combine_slices(const float* slices, int64_t stride, int32_t count, int32_t rows, int32_t n,
                       float* part);
@@ -187,14 +189,18 @@ class CudaOps final : public Ops {
   Status load_narrowed(const MatrixSpec& spec, MatrixSource& source, std::byte* dst, Loading& at);
 
   const ExpertTable* expert_table(const ExpertWeights& w);
-  /// Whether every gate and up matrix has kernels for few rows.
-  bool all_tuned(const ExpertTable& table) const;
+  /// Whether every matrix of gate and up (0) or down (1) has all kernels of its format.
+  bool all_tuned(const ExpertTable& table, int which) const;
   /// Groups the routed pairs.
   Pairs group_pairs(const int32_t* idx, int32_t top_k, int32_t experts, int32_t rows_per_item);
   void expert_products(const ExpertTable& table, int which, int32_t first_part, int32_t joined,
                        const Pairs& pairs, const Bits16* x, int64_t ldx, int64_t part_stride, bool by_row,
                        const Product& out, int32_t columns_first, int32_t columns_count, int32_t n,
                        int32_t unit_span);
+  /// Gate and up of EXL3 experts with the activation and the rotation of down's input in one launch, for
+  /// prompts; `input` is rotated, out [pairs, act_ld].
+  void expert_gate_up(const ExpertTable& table, const ExpertWeights& w, const Pairs& pairs,
+                      const Bits16* input, Bits16* out, int32_t act_ld);
 
   /// Few rows of EXL3 experts of one kind: the short way (cuda_ops_experts_few.cc).
   bool experts_few_apply(const ExpertTable& table, const ExpertWeights& w) const;

@@ -44,9 +44,11 @@ Status load_dense(Loader& loader, const char* file, const char* few1, const char
   k.few1_shared = 8 * 1 * 512;
   k.few4_shared = 8 * 2 * 4 * 512;
   k.many_shared = kManyShared;
-  k.wide_shared = 3 * (8 * group_bytes + 128 * kGroupK * 2);
+  k.large_rows = kWideRows;
+  k.large_channels = kBlockN;
+  k.large_shared = kWideStages * (8 * group_bytes + kWideRows * kGroupK * 2);
   RETURN_IF_ERROR(loader.open(file));
-  RETURN_IF_ERROR(loader.get(wide, k.wide, k.wide_shared));
+  RETURN_IF_ERROR(loader.get(wide, k.large, k.large_shared));
   RETURN_IF_ERROR(loader.get(few1, k.few1, k.few1_shared));
   RETURN_IF_ERROR(loader.get(few4, k.few4, k.few4_shared));
   return loader.get(many, k.many, k.many_shared);
@@ -54,16 +56,20 @@ Status load_dense(Loader& loader, const char* file, const char* few1, const char
 
 struct Exl3Names {
   int codebook, bits;
-  const char *file, *few1, *few4, *many, *gate_up, *down;
+  const char *file, *few1, *few4, *many, *rows, *gate_up, *down;
 };
 #define FS_TUNED(CODE, NAME, BITS)                                                      \
   {                                                                                     \
     CODE, BITS, "matmul_exl3_" #NAME "_" #BITS, "matmul_exl3_" #NAME "_" #BITS "_few1", \
         "matmul_exl3_" #NAME "_" #BITS "_few4", "matmul_exl3_" #NAME "_" #BITS "_many", \
-        "experts_exl3_" #NAME "_" #BITS "_gate_up", "experts_exl3_" #NAME "_" #BITS "_down" \
+        "matmul_exl3_" #NAME "_" #BITS "_rows", "experts_exl3_" #NAME "_" #BITS "_gate_up", \
+        "experts_exl3_" #NAME "_" #BITS "_down"                                         \
   }
-#define FS_RARE(CODE, NAME, BITS) \
-  { CODE, BITS, "matmul_exl3_rare", nullptr, nullptr, "matmul_exl3_" #NAME "_" #BITS "_many", nullptr, nullptr }
+#define FS_RARE(CODE, NAME, BITS)                                                       \
+  {                                                                                     \
+    CODE, BITS, "matmul_exl3_rare", nullptr, nullptr, "matmul_exl3_" #NAME "_" #BITS "_many", nullptr, nullptr, \
+        nullptr                                                                         \
+  }
 constexpr Exl3Names kExl3[] = {
     FS_TUNED(1, mcg, 3),  FS_TUNED(1, mcg, 4),  FS_TUNED(1, mcg, 5),  FS_TUNED(1, mcg, 6),
     FS_TUNED(2, mul1, 3), FS_TUNED(2, mul1, 4), FS_TUNED(2, mul1, 5), FS_TUNED(2, mul1, 6),
@@ -92,6 +98,10 @@ Status load_exl3(Loader& loader, Kernels& kernels) {
       RETURN_IF_ERROR(loader.get(n.few4, k.few4, k.few4_shared));
       RETURN_IF_ERROR(loader.get(n.gate_up, k.gate_up));
       RETURN_IF_ERROR(loader.get(n.down, k.down));
+      k.large_rows = kExl3Rows;
+      k.large_channels = 2 * kBlockN;
+      k.large_shared = kExl3RowsShared;
+      RETURN_IF_ERROR(loader.get(n.rows, k.large, k.large_shared));
     }
     RETURN_IF_ERROR(loader.get(n.many, k.many, k.many_shared));
   }
@@ -145,6 +155,7 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("few_begin", k.few_begin));
   RETURN_IF_ERROR(loader.get("expert_act", k.expert_act));
   RETURN_IF_ERROR(loader.get("combine", k.combine));
+  RETURN_IF_ERROR(loader.get("combine_4", k.combine_4));
   RETURN_IF_ERROR(loader.get("exl3_finish", k.exl3_finish));
   RETURN_IF_ERROR(loader.open("kda"));
   RETURN_IF_ERROR(loader.get("kda_prepare", k.kda_prepare));

@@ -10,11 +10,12 @@
 
 namespace firesteel::cuda {
 
-/// The product kernels of one format (matmul.cuh). Those of few rows are absent for rare EXL3 kinds.
+/// The product kernels of one format (matmul.cuh). Rare EXL3 kinds have `many` only.
 struct MatmulKernels {
-  gpu::Kernel<MatmulParams> few1, few4, many, wide;  // wide: not EXL3
-  gpu::Kernel<ExpertFewParams> gate_up, down;        // EXL3 only
-  unsigned few1_shared = 0, few4_shared = 0, many_shared = 0, wide_shared = 0;
+  gpu::Kernel<MatmulParams> few1, few4, many, large;
+  gpu::Kernel<ExpertFewParams> gate_up, down;  // EXL3 only
+  unsigned few1_shared = 0, few4_shared = 0, many_shared = 0, large_shared = 0;
+  int32_t large_rows = 0, large_channels = 0;  // of a block of `large`
 };
 
 struct Kernels {
@@ -41,7 +42,7 @@ struct Kernels {
   gpu::Kernel<RotateParams> rotate;
   gpu::Kernel<FewBeginParams> few_begin;
   gpu::Kernel<ExpertActParams> expert_act;
-  gpu::Kernel<CombineParams> combine;
+  gpu::Kernel<CombineParams> combine, combine_4;
   gpu::Kernel<FinishParams> exl3_finish;
   gpu::Kernel<KdaParams> kda_prepare, kda_recur, kda_out, kda_few;
   gpu::Kernel<AppendParams> latent_append;
