@@ -5,7 +5,8 @@
 // share of the machine's own measured copy rate. Weights are random in the stored form: speed does not depend
 // on their values.
 //
-//   bench_kernels [--json FILE] [--commit ID] [--filter TEXT] [--rows 1,8,…] [--profile on|off]
+//   bench_kernels [--json FILE] [--commit ID] [--filter TEXT] [--rows 1,8,…] [--kv bf16|fp8] [--profile
+//   on|off]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -18,7 +19,10 @@
 
 #include "gpu/device.h"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/modules.h"
 #include "ops/cuda/pack.h"
+#include "ops/cuda/params.h"
+#include "quant/kv_row.h"
 #include "tensor/dtype.h"
 
 namespace firesteel {
@@ -42,6 +46,7 @@ void must(const Status& s) {
 struct Options {
   std::string json, commit = "unknown", filter, command;
   bool profile = false;  // every case once, untimed: for a profiler
+  KvFormat kv = KvFormat::kWide;
   std::vector<int32_t> rows = {1, 2, 4, 8, 16, 32, 512, 2048};
 };
 
@@ -54,7 +59,8 @@ struct Row {
 
 class Bench {
  public:
-  explicit Bench(Options options) : options_(std::move(options)), parts_(must(make_cuda_ops_parts(0))) {
+  explicit Bench(Options options)
+      : options_(std::move(options)), parts_(must(make_cuda_ops_parts(0, options_.kv))) {
     const size_t scratch = ops().scratch_bytes(2048);
     ops().set_scratch(take(scratch), scratch);
     // Bits of normal numbers in bf16: harmless as codes of any other format.
@@ -88,6 +94,22 @@ class Bench {
     }
     return p;
   }
+  /// Device memory of KV rows of n normals each, in the format asked for.
+  std::byte* kv_rows(size_t bytes, int32_t n) {
+    if (options_.kv == KvFormat::kWide) return filled(bytes, true);
+    const size_t row = kv_row_bytes(n), rows = noise_.size() / static_cast<size_t>(n);
+    std::vector<std::byte> image(rows * row);
+    std::vector<float> values(static_cast<size_t>(n));
+    for (size_t r = 0; r < rows; ++r) {
+      for (size_t i = 0; i < values.size(); ++i) values[i] = bf16_to_f32(noise_[r * values.size() + i]);
+      kv_row_quantize(values.data(), n, image.data() + r * row);
+    }
+    std::byte* p = take(bytes);
+    for (size_t at = 0; at < bytes; at += image.size())
+      ops().upload(p + at, image.data(), std::min(image.size(), bytes - at));
+    return p;
+  }
+  const char* kv_name() const { return options_.kv == KvFormat::kFp8 ? "fp8 " : ""; }
   Act* act(size_t count) { return reinterpret_cast<Act*>(filled(count * ops().act_size(), true)); }
   float* floats(size_t count, float value) {
     std::vector<float> v(count, value);
@@ -109,7 +131,8 @@ class Bench {
       s.codebook = codebook;
     }
     const cuda::PackedLayout at = cuda::packed_layout(s);
-    std::byte* p = filled(at.bytes, format == MatrixFormat::kBf16);
+    const bool narrowed = format == MatrixFormat::kQ4 || format == MatrixFormat::kFp8Rows;
+    std::byte* p = filled(at.bytes, format == MatrixFormat::kBf16 || narrowed);
     if (format == MatrixFormat::kExl3) {
       const std::vector<uint16_t> ones(static_cast<size_t>(std::max(n, k)), f32_to_f16(0.02f));
       ops().upload(p + at.suh, ones.data(), static_cast<size_t>(k) * 2);
@@ -186,6 +209,33 @@ class Bench {
     add(Row{"copy (read + write)", 0, us, total, 0, ""});
   }
 
+  /// The rate of tensor-core products alone (ops/cuda/probe.cu): what prompt kernels are measured against.
+  void mma_rate() {
+    const auto blocks = static_cast<unsigned>(2 * device().info().multiprocessors);
+    constexpr int32_t kRounds = 40000;
+    const cuda::ProbeParams params{zeros<float>(size_t{blocks} * 256), kRounds};
+    must(ops().finish());
+    for (const gpu::EmbeddedModule& m : embedded_modules()) {
+      if (m.name != "probe") continue;
+      const gpu::Module module = must(device().load(m));
+      for (const char* name : {"probe_f16", "probe_bf16"}) {
+        const auto kernel = must(device().kernel<cuda::ProbeParams>(module, name));
+        const gpu::Event begin = must(device().event(true)), end = must(device().event(true));
+        std::vector<double> times;
+        for (int repeat = 0; repeat < 6; ++repeat) {
+          must(begin.record(*parts_.stream));
+          must(device().launch(*parts_.stream, kernel, {{blocks}, 256}, params));
+          must(end.record(*parts_.stream));
+          must(end.synchronize());
+          if (repeat >= 1) times.push_back(must(begin.elapsed_ms(end)) * 1e3);
+        }
+        std::sort(times.begin(), times.end());
+        const double products = 8.0 * 8 * blocks * kRounds;  // of 16 × 8 × 16
+        add(Row{std::string("mma.sync alone, ") + (name + 6), 0, times[times.size() / 2], 0, products * 4096, ""});
+      }
+    }
+  }
+
   void write_json() const {
     if (options_.json.empty()) return;
     std::ofstream out(options_.json);
@@ -238,6 +288,8 @@ void bench_linear(Bench& b, const char* name, MatrixFormat format, int32_t n, in
   const double size = static_cast<double>(n) * k *
                       (format == MatrixFormat::kBf16       ? 2
                        : format == MatrixFormat::kFp8Block ? 1
+                       : format == MatrixFormat::kFp8Rows  ? 1.03
+                       : format == MatrixFormat::kQ4       ? 0.5625
                                                            : bits / 8.0);
   const int copies = static_cast<int>(std::clamp(4e8 / size, 2.0, 24.0));
   std::vector<Matrix> ws;
@@ -276,9 +328,18 @@ void bench_experts(Bench& b, int32_t bits, Codebook codebook, bool prompt) {
   float* part = b.zeros<float>(static_cast<size_t>(most) * kHidden);
   float* weight = b.floats(static_cast<size_t>(most) * kTop, 0.125f);
   std::mt19937 random(7);
+  // The shared expert, one for each call of a case.
+  constexpr int kRoutings = 16;
+  std::vector<ExpertWeights> with_shared(kRoutings, w);
+  for (ExpertWeights& s : with_shared) {
+    s.shared_gate = b.matrix(MatrixFormat::kBf16, kExpertWidth, kHidden);
+    s.shared_up = b.matrix(MatrixFormat::kBf16, kExpertWidth, kHidden);
+    s.shared_down = b.matrix(MatrixFormat::kBf16, kHidden, kExpertWidth, 2);
+  }
+  const double shared_bytes = 3 * matrix_size(with_shared[0].shared_gate);
   for (const int32_t rows : b.rows()) {
     if (rows > 64 && !prompt) continue;
-    const int routings = rows > 64 ? 2 : 16;
+    const int routings = rows > 64 ? 2 : kRoutings;
     std::vector<int32_t*> idx;
     double distinct = 0;
     for (int i = 0; i < routings; ++i) {
@@ -304,6 +365,14 @@ void bench_experts(Bench& b, int32_t bits, Codebook codebook, bool prompt) {
     b.time(
         name, rows, routings, distinct * expert_bytes, flops,
         [&](int i) { b.ops().experts(Stage::kMain, w, x, idx[static_cast<size_t>(i)], weight, part); }, note);
+    b.time(
+        std::string(name) + " + shared bf16", rows, routings, distinct * expert_bytes + shared_bytes,
+        flops * (kTop + 1) / kTop,
+        [&](int i) {
+          const auto at = static_cast<size_t>(i);
+          b.ops().experts(Stage::kMain, with_shared[at], x, idx[at], weight, part);
+        },
+        note);
   }
 }
 
@@ -442,8 +511,8 @@ void bench_attention(Bench& b) {
   const size_t latent_stride = b.ops().latent_row_bytes(512) * kPageTokens;
   const size_t pool_stride = b.ops().pool_row_bytes(128) * (kPageTokens / 4);
   const size_t pages = kLongest / kPageTokens + 16;
-  const Plane latents{b.filled(latent_stride * pages, true), latent_stride};
-  const Plane pools{b.filled(pool_stride * pages, true), pool_stride};
+  const Plane latents{b.kv_rows(latent_stride * pages, 512), latent_stride};
+  const Plane pools{b.kv_rows(pool_stride * pages, 128), pool_stride};
   Act* qi = b.act(most * 32 * 128);
   Act* hw = b.act(most * 32);
   Act* q = b.act(most * kHeads * 256);
@@ -454,17 +523,19 @@ void bench_attention(Bench& b) {
   sel.count = b.zeros<int32_t>(most);
   for (const int32_t context : {1024, 8192, 131072, kLongest}) {
     for (const int32_t rows : b.rows()) {
-      if (rows > 64 && context == kLongest && rows > 512) continue;
+      if (rows > context) continue;
       b.bind(rows, context - rows);
-      const std::string at_context = " at " + std::to_string(context);
-      const double visible = context / 4.0;
+      const std::string at_context = " " + std::string(b.kv_name()) + "at " + std::to_string(context);
+      const double visible = context / 4.0, tokens = std::min(2051.0, static_cast<double>(context));
+      const auto latent_bytes = static_cast<double>(b.ops().latent_row_bytes(512)),
+                 pool_bytes = static_cast<double>(b.ops().pool_row_bytes(128));
       const bool choose = visible > 512;
-      b.time("pool_select" + at_context, rows, rows > 64 ? 1 : 4, choose ? visible * 256 : 0,
-             choose ? 2.0 * rows * visible * 32 * 128 : 0,
-             [&](int) { b.ops().pool_select(Stage::kMain, ix, qi, hw, pools, sel); });
-      const double tokens = std::min(2051.0, static_cast<double>(context));
+      const auto select = [&](int) { b.ops().pool_select(Stage::kMain, ix, qi, hw, pools, sel); };
+      b.time("pool_select" + at_context, rows, rows > 64 ? 1 : 4, choose ? visible * pool_bytes : 0,
+             choose ? 2.0 * rows * visible * 32 * 128 : 0, select);
+      select(0);  // what is attended to, whichever cases are timed
       b.time("sparse_attention" + at_context, rows, rows > 64 ? 1 : 4,
-             rows * tokens * 1024 + matrix_size(at.kv_b), rows * tokens * 2.0 * 2 * 512 * kHeads,
+             rows * tokens * latent_bytes + matrix_size(at.kv_b), rows * tokens * 2.0 * 2 * 512 * kHeads,
              [&](int) { b.ops().sparse_attention(Stage::kMain, at, q, latents, sel, 4, out); });
     }
   }
@@ -502,6 +573,8 @@ int run(int argc, char** argv) {
       options.commit = value;
     } else if (key == "--filter") {
       options.filter = value;
+    } else if (key == "--kv") {
+      options.kv = value == "fp8" ? KvFormat::kFp8 : KvFormat::kWide;
     } else if (key == "--profile") {
       options.profile = value == "on";
     } else if (key == "--rows") {
@@ -522,6 +595,7 @@ int run(int argc, char** argv) {
     return filter.empty() || filter.find(group) != std::string::npos;
   };
   b.copy_rate();
+  b.mma_rate();
   if (wanted("experts")) {
     bench_experts(b, 4, Codebook::kMcg, true);
     bench_experts(b, 4, Codebook::kMul1, false);
@@ -536,6 +610,13 @@ int run(int argc, char** argv) {
     bench_linear(b, "linear bf16 77440x4096 (head)", MatrixFormat::kBf16, 77440, 4096, 0, Codebook::kMcg,
                  false);
     bench_linear(b, "linear fp8 12288x4096", MatrixFormat::kFp8Block, 12288, 4096);
+    bench_linear(b, "linear fp8 rows 12288x4096 (KDA q,k,v)", MatrixFormat::kFp8Rows, 12288, 4096);
+    bench_linear(b, "linear fp8 rows 4096x4096 (KDA o)", MatrixFormat::kFp8Rows, 4096, 4096);
+    bench_linear(b, "linear fp8 rows 77440x4096 (head)", MatrixFormat::kFp8Rows, 77440, 4096, 0,
+                 Codebook::kMcg, false);
+    bench_linear(b, "linear q4 12288x4096 (KDA q,k,v)", MatrixFormat::kQ4, 12288, 4096);
+    bench_linear(b, "linear q4 4096x4096 (KDA o)", MatrixFormat::kQ4, 4096, 4096);
+    bench_linear(b, "linear q4 2048x4096 (shared gate,up)", MatrixFormat::kQ4, 2048, 4096);
     bench_linear(b, "linear EXL3 mul1 5 bits 4096x4096", MatrixFormat::kExl3, 4096, 4096, 5, Codebook::kMul1);
     bench_linear(b, "linear EXL3 mul1 6 bits 12288x4096", MatrixFormat::kExl3, 12288, 4096, 6,
                  Codebook::kMul1);

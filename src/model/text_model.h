@@ -51,6 +51,9 @@ class TextModel final : public Model {
     return reinterpret_cast<Act*>(reinterpret_cast<std::byte*>(p) + static_cast<size_t>(element) * act_size_);
   }
 
+  /// The ops of a pass, after bind and before finish.
+  void issue(const Batch& batch, std::span<const int32_t> logit_rows, ForwardHooks* hooks);
+  void issue_mtp(const Batch& batch, const Act* h, std::span<const int32_t> logit_rows, ForwardHooks* hooks);
   // One sublayer each: reads x, leaves the output of all ranks together in part (attention.cc,
   // feed_forward.cc).
   void attention(int32_t layer, const Block& block, const Batch& batch, ForwardHooks* hooks);

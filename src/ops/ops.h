@@ -40,6 +40,17 @@ enum class MatrixFormat : uint8_t {
   kBf16,      // [n, k] bf16
   kFp8Block,  // [n, k] e4m3 with fp32 scales per 128×128 block (value = code × scale)
   kExl3,      // trellis int16 [k/16, n/16, 16·bits], suh fp16 [k], svh fp16 [n]
+  // Never in a checkpoint, only what a backend may keep (quant/narrow.h):
+  kFp8Rows,  // e4m3 codes with a bf16 scale per row and 128 columns
+  kQ4,       // 4-bit codes with a bf16 scale and offset per row and 64 columns
+};
+
+/// How a backend keeps a matrix. The loaded Matrix::spec names the format that it has become, with kStored.
+enum class MatrixKeep : uint8_t {
+  kStored,   // in the checkpoint's form
+  kDecoded,  // kExl3: the matrix itself (kv_b, an embedding), fp32 on the CPU, bf16 on CUDA
+  kFp8,      // kBf16 and kF32: narrowed while loading, lossy; the CPU keeps the narrowed weights as bf16, which they are
+  kQ4,       // the same; k must be a multiple of 64
 };
 
 /// What a matrix is, known from checkpoint headers before anything is loaded. y[n] = W x, x has k elements.
@@ -53,8 +64,7 @@ struct MatrixSpec {
   int32_t n = 0, k = 0;
   int32_t slices = 1;
   int32_t slice_end[4] = {0, 0, 0, 0};
-  bool decode = false;  // kExl3: keep the matrix itself, decoded (kv_b, an embedding): fp32 on the CPU, bf16 on CUDA;
-                        // the loaded Matrix::spec names that format and has decode = false
+  MatrixKeep keep = MatrixKeep::kStored;
 };
 
 /// Boundary i (0..4) of the four K-slices of an unsliced K: min(k, 128·⌊i·B/4⌋) with B = ⌈k/128⌉ blocks.
@@ -70,6 +80,13 @@ class MatrixSource {
   /// output channel (kF32, kBf16, kFp8Block) or one 16-row k-tile, n/16 tiles of 32·bits bytes (kExl3). Row of kScale:
   /// one row of 128×128 blocks, fp32. Row of kSuh, kSvh: one fp16 element.
   virtual Status read_rows(MatrixPart part, int64_t first, int64_t count, void* dst) = 0;
+};
+
+/// Random weights: which, and where in the whole matrix this rank's part begins (multiples of 128, or of the matrix).
+struct RandomWeights {
+  uint64_t seed = 0;
+  int32_t first_row = 0, first_column = 0;
+  int32_t full_k = 0;
 };
 
 /// A loaded matrix: the spec and the backend's private layout. Plain value, memory owned by the backend.
@@ -153,6 +170,11 @@ struct Batch {
   std::span<const int32_t> page_table;  // page numbers of all segments
 };
 
+/// How rows of the latent and pooled-key planes are kept: as wide as activations (fp32 on the CPU, bf16 on CUDA), or as
+/// e4m3 codes with one power-of-two scale a row (quant/kv_row.h), the same rows on every backend. Ops read what is kept:
+/// with kFp8 they give the bits that kWide gives on the rows' decoded values. The tail slot is never narrowed.
+enum class KvFormat : uint8_t { kWide, kFp8 };
+
 /// A per-page plane: element (page, i) at base + page·page_stride + i·row_bytes.
 struct Plane {
   std::byte* base = nullptr;
@@ -188,6 +210,7 @@ class Ops {
 
   // --- what the backend is
   virtual std::string_view name() const = 0;      // "cpu", "cuda"
+  virtual std::string_view device() const = 0;    // what computes, for people: "CPU", "NVIDIA GB10"
   virtual size_t act_size() const = 0;            // bytes of an Act
   virtual size_t latent_row_bytes(int32_t latent) const = 0;  // one token of a latent plane
   virtual size_t pool_row_bytes(int32_t dim) const = 0;       // one pool of a pooled-key plane
@@ -199,6 +222,8 @@ class Ops {
   virtual size_t scratch_bytes(int32_t rows) const = 0;
   /// Memory that exchanges of [rows, n] among `ranks` ranks keep between begin and end; given once by set_exchange.
   virtual size_t exchange_bytes(int ranks, int32_t rows, int32_t n) const = 0;
+  /// Bytes that a plan may use, where the backend has memory of its own; 0: the machine's memory counts.
+  virtual uint64_t own_memory() const = 0;
 
   // --- memory, at start only
   virtual Result<std::byte*> allocate(size_t bytes, std::string_view what) = 0;  // 256-byte aligned, freed with Ops
@@ -207,8 +232,12 @@ class Ops {
   /// The ranks whose parts exchanges add up; not owned, may change between forwards (null: every rank is lost, and a
   /// forward fails). Never called where this is the only rank.
   virtual void connect(Communicator* comm) = 0;
+  /// Threads that may call load_matrix at once.
+  virtual int load_threads() const = 0;
   /// Loads a matrix into `dst` (matrix_bytes(spec) bytes of this backend).
   virtual Result<Matrix> load_matrix(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) = 0;
+  /// The same with random weights of a plausible size (ops/random_source.h), made where the backend is fastest.
+  virtual Result<Matrix> random_matrix(const MatrixSpec& spec, const RandomWeights& weights, std::byte* dst) = 0;
 
   // --- transfers; ordered after everything issued before, complete on return
   virtual void upload(void* dst, const void* host, size_t bytes) = 0;
@@ -219,8 +248,12 @@ class Ops {
   virtual void download_act(float* host, const Act* src, size_t count) = 0;
   virtual void upload_act(Act* dst, const float* host, size_t count) = 0;
 
-  // --- a forward: bind the batch, issue ops, finish
+  // --- a forward: bind the batch, begin, issue ops, finish
   virtual void bind(const Batch& batch) = 0;
+  /// Whether the caller shall issue the ops of the forward. False: the backend has recorded them earlier for a batch
+  /// of this shape and the same `key` and replays them with the data of now; then go on with finish(). The key names
+  /// everything that the ops depend on beside the bound batch and device memory (which pass, which rows give logits).
+  virtual bool begin(uint64_t key) = 0;
   virtual Status finish() = 0;  // waits; reports device faults
 
   /// streams[T,S,H] = S copies of the embedding row of each token.
@@ -292,6 +325,6 @@ class Ops {
 };
 
 /// The CPU backend. `threads` < 1: one per hardware thread.
-std::unique_ptr<Ops> make_cpu_ops(int threads);
+std::unique_ptr<Ops> make_cpu_ops(int threads, KvFormat kv = KvFormat::kWide);
 
 }  // namespace firesteel

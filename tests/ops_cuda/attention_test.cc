@@ -123,7 +123,7 @@ Outcome run(Side& side, LayerCase& s, const std::vector<int32_t>& cuts, const Ou
   return o;
 }
 
-class Attention : public testing::TestWithParam<int> {};
+class Attention : public testing::TestWithParam<std::tuple<int, KvFormat>> {};
 
 LayerCase case_of(int i) {
   LayerCase s;
@@ -136,11 +136,13 @@ LayerCase case_of(int i) {
 TEST_P(Attention, MatchesTheDefinitionAndDoesNotDependOnCuts) {
   REQUIRE_CUDA();
   Random random;
-  LayerCase s = make_setup(random, case_of(GetParam()));
-  const Outcome want = run(*cpu_side(), s, {s.tokens}, nullptr);
-  const Outcome got = run(*cuda_side(), s, {s.tokens}, &want);
+  const auto& [shape, kv] = GetParam();
+  LayerCase s = make_setup(random, case_of(shape));
+  const Outcome want = run(*cpu_side(kv), s, {s.tokens}, nullptr);
+  const Outcome got = run(*cuda_side(kv), s, {s.tokens}, &want);
   ASSERT_EQ(got.count, want.count);
-  // Pooled keys are bf16 here and fp32 there: near ties may fall the other way, but rarely.
+  // Pooled keys are rounded to bf16 here alone, or are FP8 of sums whose last bits differ: near ties may fall
+  // the other way, but rarely.
   size_t chosen = 0, different = 0;
   for (size_t r = 0; r < want.pools.size(); ++r) {
     EXPECT_TRUE(std::is_sorted(got.pools[r].begin(), got.pools[r].end()));
@@ -159,11 +161,13 @@ TEST_P(Attention, MatchesTheDefinitionAndDoesNotDependOnCuts) {
     left -= n;
   }
   cuts.push_back(left);
-  const Outcome pieces = run(*cuda_side(), s, cuts, &want);
+  const Outcome pieces = run(*cuda_side(kv), s, cuts, &want);
   EXPECT_EQ(pieces.pools, got.pools);
   expect_same_bits(pieces.out, got.out, "attention in pieces");
 }
-INSTANTIATE_TEST_SUITE_P(Cases, Attention, testing::Range(0, 4));
+INSTANTIATE_TEST_SUITE_P(Cases, Attention,
+                         testing::Combine(testing::Range(0, 4),
+                                          testing::Values(KvFormat::kWide, KvFormat::kFp8)));
 
 /// The selection is exact: against a sort of the scores the backend itself is made to show by asking for one
 /// pool less each time; here against float64 scores of pooled keys that are exact in bf16.

@@ -29,12 +29,13 @@ std::vector<float> bf16_normals(Random& random, size_t count, double std) {
 }
 
 RawMatrix RawMatrix::make(Random& random, MatrixFormat format, int32_t n, int32_t k, int32_t bits,
-                          Codebook codebook, const RawMatrix* same_suh) {
+                          Codebook codebook, const RawMatrix* same_suh, MatrixKeep keep) {
   RawMatrix m;
   m.spec.format = format;
   m.spec.n = n;
   m.spec.k = k;
   m.spec.slice_end[0] = k;
+  m.spec.keep = keep;
   const auto count = static_cast<size_t>(n) * static_cast<size_t>(k);
   const double std = 1.0 / std::sqrt(static_cast<double>(k));
   switch (format) {
@@ -75,6 +76,9 @@ RawMatrix RawMatrix::make(Random& random, MatrixFormat format, int32_t n, int32_
       m.svh_ = signs(n, std / 1.2);
       break;
     }
+    case MatrixFormat::kFp8Rows:
+    case MatrixFormat::kQ4:
+      ADD_FAILURE() << "never stored";
   }
   return m;
 }
@@ -166,21 +170,26 @@ void Side::finish() {
   EXPECT_TRUE(s.ok()) << (s.ok() ? "" : s.error().message);
 }
 
-Side* cuda_side() {
-  static const std::unique_ptr<Side> side = []() -> std::unique_ptr<Side> {
-    auto ops = make_cuda_ops(0);
+Side* cuda_side(KvFormat kv) {
+  const auto make = [](KvFormat format) -> std::unique_ptr<Side> {
+    auto ops = make_cuda_ops(0, format);
     if (!ops.ok()) {
       std::printf("CUDA tests are skipped: %s\n", ops.error().message.c_str());
       return nullptr;
     }
     return std::make_unique<Side>(std::move(ops).value(), kCudaArena);
-  }();
-  return side.get();
+  };
+  static const std::unique_ptr<Side> wide = make(KvFormat::kWide);
+  if (kv == KvFormat::kWide) return wide.get();
+  static const std::unique_ptr<Side> fp8 = make(KvFormat::kFp8);
+  return fp8.get();
 }
 
-Side* cpu_side() {
-  static const std::unique_ptr<Side> side = std::make_unique<Side>(make_cpu_ops(0), kCpuArena);
-  return side.get();
+Side* cpu_side(KvFormat kv) {
+  static const std::unique_ptr<Side> wide = std::make_unique<Side>(make_cpu_ops(0), kCpuArena);
+  if (kv == KvFormat::kWide) return wide.get();
+  static const std::unique_ptr<Side> fp8 = std::make_unique<Side>(make_cpu_ops(0, kv), kCpuArena);
+  return fp8.get();
 }
 
 void TestBatch::add(int32_t segment_rows, int32_t start, int32_t slot) {

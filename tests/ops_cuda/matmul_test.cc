@@ -11,11 +11,17 @@ struct Shape {
   int32_t bits;
   Codebook codebook;
   int32_t n, k;
+  MatrixKeep keep = MatrixKeep::kStored;
+
+  RawMatrix make(Random& random) const {
+    return RawMatrix::make(random, format, n, k, bits, codebook, nullptr, keep);
+  }
 };
 
 void PrintTo(const Shape& s, std::ostream* out) {
   *out << "format " << static_cast<int>(s.format) << " bits " << s.bits << " codebook "
-       << static_cast<int>(s.codebook) << ", " << s.n << " by " << s.k;
+       << static_cast<int>(s.codebook) << " keep " << static_cast<int>(s.keep) << ", " << s.n << " by "
+       << s.k;
 }
 
 /// fp16 inputs of EXL3 after the rotation round at 2^-12 relative; bf16 and FP8 products are exact but for
@@ -23,6 +29,8 @@ void PrintTo(const Shape& s, std::ostream* out) {
 double limit_of(MatrixFormat format) { return format == MatrixFormat::kExl3 ? 1e-3 : 3e-6; }
 
 constexpr MatrixFormat kE = MatrixFormat::kExl3;
+constexpr MatrixFormat kB = MatrixFormat::kBf16, kF = MatrixFormat::kF32;
+constexpr MatrixKeep kStored = MatrixKeep::kStored, k8 = MatrixKeep::kFp8, k4 = MatrixKeep::kQ4;
 constexpr Codebook k3 = Codebook::k3Inst, kG = Codebook::kMcg, kM = Codebook::kMul1;
 const Shape kShapes[] = {
     {MatrixFormat::kBf16, 0, kG, 24, 4096},
@@ -32,6 +40,13 @@ const Shape kShapes[] = {
     {MatrixFormat::kF32, 0, kG, 33, 515},
     {MatrixFormat::kFp8Block, 0, kG, 256, 1024},
     {MatrixFormat::kFp8Block, 0, kG, 200, 328},
+    {kB, 0, kG, 512, 1536, k4},
+    {kB, 0, kG, 24, 4096, k4},
+    {kB, 0, kG, 77, 320, k4},
+    {kF, 0, kG, 130, 1088, k4},
+    {kB, 0, kG, 512, 1536, k8},
+    {kB, 0, kG, 77, 300, k8},
+    {kF, 0, kG, 130, 1001, k8},
     {kE, 1, kG, 128, 512},
     {kE, 2, kG, 128, 640},
     {kE, 3, kG, 256, 1024},
@@ -64,7 +79,7 @@ TEST_P(Matmul, MatchesTheDefinition) {
   REQUIRE_CUDA();
   const Shape s = GetParam();
   Random random;
-  RawMatrix raw = RawMatrix::make(random, s.format, s.n, s.k, s.bits, s.codebook);
+  RawMatrix raw = s.make(random);
   const Matrix cpu = cpu_side()->load(raw), cuda = cuda_side()->load(raw);
   for (const int32_t rows : {1, 7, 8, 9, 32, 33, 100}) {
     const auto x = bf16_normals(random, static_cast<size_t>(rows) * static_cast<size_t>(s.k), 1.0);
@@ -89,7 +104,7 @@ TEST_P(Matmul, RowsDoNotDependOnTheBatch) {
   REQUIRE_CUDA();
   const Shape s = GetParam();
   Random random;
-  RawMatrix raw = RawMatrix::make(random, s.format, s.n, s.k, s.bits, s.codebook);
+  RawMatrix raw = s.make(random);
   Side& side = *cuda_side();
   const Matrix m = side.load(raw);
   const int32_t all = 200;
@@ -146,14 +161,58 @@ TEST(MatmulControl, AnotherCutOfTheSumIsSeen) {
   EXPECT_FALSE(same_bits(va, vb));
 }
 
+/// Products with so many tiles that the kernels for long prompts take them have the bits of those for few rows, in
+/// every column and row of a tile, with unaligned outputs and slices.
+TEST(Matmul, ManyTilesHaveTheBitsOfFewRows) {
+  REQUIRE_CUDA();
+  struct Case {
+    MatrixFormat format;
+    int32_t bits, n, k, slices;
+  };
+  for (const Case& c :
+       {Case{MatrixFormat::kBf16, 0, 2310, 712, 1}, {MatrixFormat::kBf16, 0, 2304, 1280, 2},
+        {MatrixFormat::kFp8Block, 0, 2310, 640, 1}, {kE, 4, 2432, 1280, 1}, {kE, 5, 2304, 1280, 4},
+        {kE, 6, 2304, 640, 2}, {kE, 3, 2304, 640, 1}}) {
+    Random random;
+    Side& side = *cuda_side();
+    side.reset();
+    RawMatrix raw = RawMatrix::make(random, c.format, c.n, c.k, c.bits, c.bits % 2 ? kM : kG);
+    raw.slice(c.slices);
+    const Matrix m = side.load(raw);
+    constexpr int32_t kAll = 1500;
+    const auto k = static_cast<size_t>(c.k), n = static_cast<size_t>(c.n);
+    const auto x = bf16_normals(random, kAll * k, 1.0);
+    Act* const xs = side.act(x);
+    const auto product = [&](int32_t first, int32_t rows) {
+      TestBatch batch;
+      batch.add(rows, 0, 0);
+      side.ops().bind(batch.view());
+      const size_t count = static_cast<size_t>(rows) * n;
+      float* y = side.poisoned(count);
+      Act* from = side.act(std::vector<float>(
+          x.begin() + first * c.k, x.begin() + static_cast<std::ptrdiff_t>(first + rows) * c.k));
+      side.ops().linear_sliced(Stage::kMain, m, rows == kAll ? xs : from, y);
+      side.finish();
+      return side.read(y, count);
+    };
+    const auto whole = product(0, kAll);
+    for (const auto& [first, rows] : {std::pair{0, 8}, {120, 16}, {700, 32}, {1460, 40}}) {
+      const std::vector<float> want(whole.begin() + first * c.n,
+                                    whole.begin() + static_cast<std::ptrdiff_t>(first + rows) * c.n);
+      expect_same_bits(product(first, rows), want, "rows of a large batch");
+    }
+  }
+}
+
 /// Slices are summed alone, then added: what several ranks compute apart has the same bits.
 TEST(Matmul, SlicesAreSumsOfTheirOwn) {
   REQUIRE_CUDA();
-  for (const auto format : {MatrixFormat::kBf16, MatrixFormat::kExl3, MatrixFormat::kFp8Block}) {
+  for (const auto& [format, keep] :
+       {std::pair{kB, kStored}, {kE, kStored}, {MatrixFormat::kFp8Block, kStored}, {kB, k4}, {kB, k8}}) {
     Random random;
     Side& side = *cuda_side();
     const int32_t n = 256, k = 1024, rows = 9;
-    RawMatrix low = RawMatrix::make(random, format, n, k, 4, Codebook::kMcg);
+    RawMatrix low = RawMatrix::make(random, format, n, k, 4, Codebook::kMcg, nullptr, keep);
     low.slice(2);
     const Matrix two = side.load(low);
     TestBatch batch;
@@ -183,15 +242,19 @@ TEST(Matmul, SlicesAreSumsOfTheirOwn) {
 
 TEST(Matmul, JoinedAndSlicedMatchTheDefinition) {
   REQUIRE_CUDA();
-  for (const auto format :
-       {MatrixFormat::kBf16, MatrixFormat::kExl3, MatrixFormat::kFp8Block, MatrixFormat::kF32}) {
+  for (const auto& [format, keep] : {std::pair{kB, kStored},
+                                     {kE, kStored},
+                                     {MatrixFormat::kFp8Block, kStored},
+                                     {kF, kStored},
+                                     {kB, k4},
+                                     {kF, k8}}) {
     Random random;
     const int32_t k = 1024;
     std::vector<RawMatrix> raws;
     for (const int32_t n : {256, 128, 384})
-      raws.push_back(RawMatrix::make(random, format, n, k, 4, Codebook::kMul1));
+      raws.push_back(RawMatrix::make(random, format, n, k, 4, Codebook::kMul1, nullptr, keep));
     RawMatrix bf16 = RawMatrix::make(random, MatrixFormat::kBf16, 40, k);
-    RawMatrix down = RawMatrix::make(random, format, 256, k, 5, Codebook::kMcg);
+    RawMatrix down = RawMatrix::make(random, format, 256, k, 5, Codebook::kMcg, nullptr, keep);
     for (const int32_t rows : {1, 20, 150}) {
       for (const int32_t slices : {1, 2, 4}) {
         down.slice(slices);
@@ -279,7 +342,7 @@ TEST(Matmul, DecodedAtLoad) {
   REQUIRE_CUDA();
   Random random;
   RawMatrix raw = RawMatrix::make(random, MatrixFormat::kExl3, 256, 512, 4, Codebook::kMcg);
-  raw.spec.decode = true;
+  raw.spec.keep = MatrixKeep::kDecoded;
   const int32_t rows = 16;
   const auto x = bf16_normals(random, rows * 512, 1.0);
   std::vector<float> result[2];

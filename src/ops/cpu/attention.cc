@@ -99,7 +99,7 @@ void CpuOps::sparse_attention(Stage, const AttentionWeights& w, const Act* q_act
   const int64_t q_width = int64_t{w.heads} * w.qk_dim, wide = int64_t{w.heads} * latent;
   const float scale = rsqrt1(static_cast<float>(w.qk_dim));
   const size_t latent_size = static_cast<size_t>(latent);
-  const size_t attend_floats = kHeads * (latent_size + kTokens + 2);
+  const size_t attend_floats = kHeads * (latent_size + kTokens + 2) + kv_room(kTokens, latent);
   const size_t per_worker = std::max({product_floats(), size_t{kKeyRows} * kColumns, attend_floats}) + kLanes;
 
   for (int32_t first = 0; first < batch_.rows;) {
@@ -137,6 +137,7 @@ void CpuOps::sparse_attention(Stage, const AttentionWeights& w, const Act* q_act
       float* most = score + kHeads * kTokens;
       float* total = most + kHeads;
       float* mix = total + kHeads;
+      float* room = mix + kHeads * latent_size;
       std::fill_n(most, kHeads, -HUGE_VALF);
       std::fill_n(total, kHeads, 0.0f);
       std::fill_n(mix, static_cast<size_t>(heads) * latent_size, 0.0f);
@@ -147,8 +148,8 @@ void CpuOps::sparse_attention(Stage, const AttentionWeights& w, const Act* q_act
       for (int64_t at = 0; at < tokens.size(); at += kTokens) {
         const int32_t n = static_cast<int32_t>(std::min<int64_t>(kTokens, tokens.size() - at));
         for (int32_t i = 0; i < n; ++i) {
-          c[i] = reinterpret_cast<const float*>(
-              plane_row(latents, seg, tokens[at + i], kPageTokens, latent_row_bytes(latent)));
+          c[i] = load_kv(plane_row(latents, seg, tokens[at + i], kPageTokens, latent_row_bytes(latent)),
+                         latent, room + int64_t{i} * latent);
         }
         attend_block(q, latent, heads, c, n, latent, scale, score, most, total, mix);
       }

@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "quant/kv_row.h"
+
 namespace firesteel::cpu {
 namespace {
 
@@ -31,6 +33,24 @@ int32_t Scratch::rows_that_fit(int32_t rows, size_t floats) const {
 
 CpuOps::~CpuOps() {
   for (void* p : owned_) std::free(p);
+}
+
+size_t CpuOps::kv_bytes(int32_t n) const {
+  return kv_ == KvFormat::kFp8 ? kv_row_bytes(n) : sizeof(float) * static_cast<size_t>(n);
+}
+
+void CpuOps::store_kv(const float* x, int32_t n, std::byte* row) const {
+  if (kv_ == KvFormat::kFp8) {
+    kv_row_quantize(x, n, row);
+  } else {
+    std::memcpy(row, x, sizeof(float) * static_cast<size_t>(n));
+  }
+}
+
+const float* CpuOps::load_kv(const std::byte* row, int32_t n, float* room) const {
+  if (kv_ == KvFormat::kWide) return reinterpret_cast<const float*>(row);
+  kv_row_dequantize(row, n, room);
+  return room;
 }
 
 size_t CpuOps::kda_slot_bytes(const KdaWeights& w) const {
@@ -136,6 +156,8 @@ Scratch CpuOps::scratch() const {
 
 namespace firesteel {
 
-std::unique_ptr<Ops> make_cpu_ops(int threads) { return std::make_unique<cpu::CpuOps>(threads); }
+std::unique_ptr<Ops> make_cpu_ops(int threads, KvFormat kv) {
+  return std::make_unique<cpu::CpuOps>(threads, kv);
+}
 
 }  // namespace firesteel

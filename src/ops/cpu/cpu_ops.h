@@ -15,6 +15,7 @@
 #include "comm/sum_exchange.h"
 #include "ops/cpu/matrix.h"
 #include "ops/ops.h"
+#include "ops/random_source.h"
 
 namespace firesteel::cpu {
 
@@ -47,15 +48,14 @@ class Scratch {
 
 class CpuOps final : public Ops {
  public:
-  explicit CpuOps(int threads) : pool_(threads) {}
+  CpuOps(int threads, KvFormat kv) : kv_(kv), pool_(threads) {}
   ~CpuOps() override;
 
   std::string_view name() const override { return "cpu"; }
+  std::string_view device() const override { return "CPU"; }
   size_t act_size() const override { return sizeof(float); }
-  size_t latent_row_bytes(int32_t latent) const override {
-    return sizeof(float) * static_cast<size_t>(latent);
-  }
-  size_t pool_row_bytes(int32_t dim) const override { return sizeof(float) * static_cast<size_t>(dim); }
+  size_t latent_row_bytes(int32_t latent) const override { return kv_bytes(latent); }
+  size_t pool_row_bytes(int32_t dim) const override { return kv_bytes(dim); }
   size_t kda_slot_bytes(const KdaWeights& w) const override;
   size_t tail_slot_bytes(const IndexerWeights& w) const override;
   size_t matrix_bytes(const MatrixSpec& spec) const override { return cpu::matrix_bytes(spec); }
@@ -76,6 +76,13 @@ class CpuOps final : public Ops {
   void upload_act(Act* dst, const float* host, size_t count) override;
 
   void bind(const Batch& batch) override;
+  Result<Matrix> random_matrix(const MatrixSpec& spec, const RandomWeights& weights, std::byte* dst) override {
+    RandomSource source(spec, weights);
+    return load_matrix(spec, source, dst);
+  }
+  int load_threads() const override { return 1; }  // each uses them all
+  bool begin(uint64_t) override { return true; }
+  uint64_t own_memory() const override { return 0; }
   Status finish() override;
 
   void embed(Stage, const Matrix& table, Act* streams) override;
@@ -131,6 +138,17 @@ class CpuOps final : public Ops {
            static_cast<size_t>(index % per_page) * row_bytes;
   }
 
+  // Rows of the KV planes in the format asked for.
+  size_t kv_bytes(int32_t n) const;
+  void store_kv(const float* x, int32_t n, std::byte* row) const;
+  /// The row's values: in place, or decoded to `room` (n floats).
+  const float* load_kv(const std::byte* row, int32_t n, float* room) const;
+  /// Floats of room that `rows` rows of n values need.
+  size_t kv_room(int32_t rows, int32_t n) const {
+    return kv_ == KvFormat::kFp8 ? static_cast<size_t>(rows) * static_cast<size_t>(n) : 0;
+  }
+
+  const KvFormat kv_;
   ThreadPool pool_;
   std::vector<void*> owned_;
   std::byte* scratch_ = nullptr;

@@ -69,15 +69,18 @@ class Best {
 void CpuOps::latent_append(Stage, const Act* c, int32_t latent, Plane plane) {
   const size_t bytes = latent_row_bytes(latent);
   for (int32_t r = 0; r < batch_.rows; ++r) {
-    std::memcpy(plane_row(plane, segment_of(r), position(r), kPageTokens, bytes),
-                f32(c) + int64_t{r} * latent, bytes);
+    store_kv(f32(c) + int64_t{r} * latent, latent,
+             plane_row(plane, segment_of(r), position(r), kPageTokens, bytes));
   }
 }
 
 void CpuOps::pool_append(Stage, const IndexerWeights& w, const Act* ki, const Act* ga, Plane pools,
                          SlotPlane tail) {
   const size_t dim = static_cast<size_t>(w.dim);
-  pool_.parallel_for(static_cast<int64_t>(batch_.segments.size()), [&](int64_t i, int) {
+  Scratch s = scratch();
+  float* keys = s.take<float>(static_cast<size_t>(workers()) * dim);
+  pool_.parallel_for(static_cast<int64_t>(batch_.segments.size()), [&](int64_t i, int worker) {
+    float* key = keys + static_cast<size_t>(worker) * dim;
     const Segment& seg = batch_.segments[static_cast<size_t>(i)];
     auto* kept = reinterpret_cast<float*>(tail.base + static_cast<size_t>(seg.slot) * tail.slot_stride);
     for (int32_t t = 0; t < seg.rows; ++t) {
@@ -87,9 +90,8 @@ void CpuOps::pool_append(Stage, const IndexerWeights& w, const Act* ki, const Ac
       layer_norm_row(w.k_norm_weight, w.k_norm_bias, kLayerNormEps, w.dim, f32(ki) + row * w.dim, entry);
       std::memcpy(entry + dim, f32(ga) + row * w.dim, sizeof(float) * dim);
       if (j + 1 < w.kpool) continue;
-      mix_pool(w, kept,
-               reinterpret_cast<float*>(
-                   plane_row(pools, seg, at / w.kpool, kPageTokens / w.kpool, pool_row_bytes(w.dim))));
+      mix_pool(w, kept, key);
+      store_kv(key, w.dim, plane_row(pools, seg, at / w.kpool, kPageTokens / w.kpool, pool_row_bytes(w.dim)));
     }
   });
 }
@@ -99,7 +101,7 @@ void CpuOps::pool_select(Stage, const IndexerWeights& w, const Act* q, const Act
   CHECK(w.top_pools >= 1 && w.top_pools <= kMaxTopPools && w.top_pools <= out.max_pools);
   const float dot_scale = rsqrt1(static_cast<float>(w.dim)), head_scale = rsqrt1(static_cast<float>(w.heads));
   const auto visible = [&](int32_t row) { return (position(row) + 1) / w.kpool; };
-  const size_t per_worker = static_cast<size_t>(w.heads) * kPoolBlock + kLanes;
+  const size_t per_worker = static_cast<size_t>(w.heads) * kPoolBlock + kLanes + kv_room(kPoolBlock, w.dim);
   const size_t top = static_cast<size_t>(w.top_pools);
 
   for (int32_t first = 0; first < batch_.rows;) {
@@ -131,12 +133,13 @@ void CpuOps::pool_select(Stage, const IndexerWeights& w, const Act* q, const Act
         const int32_t count = std::min({kPoolBlock, window + width - from, visible(r) - from});
         if (count <= 0) return;
         const Segment& seg = segment_of(r);
+        float* dots = worker_scratch + static_cast<size_t>(worker) * per_worker;  // [heads, kPoolBlock]
+        float* room = dots + static_cast<size_t>(w.heads) * kPoolBlock + kLanes;
         const float* key[kPoolBlock];
         for (int32_t i = 0; i < count; ++i) {
-          key[i] = reinterpret_cast<const float*>(
-              plane_row(pools, seg, from + i, kPageTokens / w.kpool, pool_row_bytes(w.dim)));
+          key[i] = load_kv(plane_row(pools, seg, from + i, kPageTokens / w.kpool, pool_row_bytes(w.dim)),
+                           w.dim, room + int64_t{i} * w.dim);
         }
-        float* dots = worker_scratch + static_cast<size_t>(worker) * per_worker;  // [heads, kPoolBlock]
         const float* qr = f32(q) + int64_t{r} * w.heads * w.dim;
         dot_pairs(qr, w.dim, w.heads, key, count, static_cast<size_t>(w.dim), dots, kPoolBlock);
         float* score = scores + int64_t{r - first} * kWindow + (from - window);

@@ -1,9 +1,11 @@
 // Attention over selected latents in absorbed form.
 //
-// absorb: q̃ = W_Kᵀ q per head; attend: scores, softmax and mix over blocks of tokens, one block of threads a
-// row and chunk of kChunk listed tokens; merge: the chunks in ascending order; expand: o = W_V õ per head. A
-// row's chunks are cut by its own list, so its bits depend on nothing else.
-#include "ops/cuda/common.cuh"
+// absorb: q̃ = W_Kᵀ q per head; attend: scores, softmax and mix; expand: o = W_V õ per head. What defines a
+// row's bits: its listed tokens go in blocks of kBlock with a running softmax, kChunk of them from a fresh
+// start; chunks are merged in ascending order, M' = max(M, m), O' = O·2^(M - M') + o·2^(m - M'). A score is
+// summed over four slices of the latent, added in order. Few rows: a thread block a chunk, and attend_merge;
+// many rows: a thread block walks all chunks of its row. Both do the same sums.
+#include "ops/cuda/kv_row.cuh"
 
 namespace firesteel::cuda {
 
@@ -13,7 +15,7 @@ constexpr int kPage = 256;
 constexpr int kChunk = 128;   // listed tokens of a chunk
 constexpr int kBlock = 32;    // tokens staged together
 constexpr int kHeads = 32;    // heads of a thread block
-constexpr int kLatent = 512;  // most latent columns
+constexpr int kLatent = 512;  // latent columns of the attend kernels
 constexpr int kPitch =
     kLatent + 8;  // of a row in shared memory, elements: eight rows fall into distinct banks
 
@@ -32,69 +34,111 @@ __device__ __forceinline__ void load_matrix4_t(uint32_t (&r)[4], const Bits16* r
 
 }  // namespace
 
-/// grid: (heads, ⌈latent / 256⌉, ⌈rows / 8·NT⌉), 4 warps of 64 latents each.
-template <int NT>
-__device__ __forceinline__ void absorb_rows(const AbsorbParams& p) {
+/// What lane's slot r of part j of a group of 64 latents is: slot g of part j is latent 32·(j/2) + 8·(g/2) +
+/// 4·(j%2) + g%2 of the group, slot g + 8 two further.
+__device__ __forceinline__ int absorbed_latent(int j, int r) {
+  const int g = (threadIdx.x & 31) >> 2;
+  return 32 * (j >> 1) + 8 * (g >> 1) + 4 * (j & 1) + (g & 1) + 2 * (r >> 1);
+}
+
+/// grid: (heads, ⌈latent / 64⌉, ⌈rows / 8⌉), 4 warps of 16 latents each: many warps read weights at once.
+extern "C" __global__ void __launch_bounds__(128) absorb_few(const __grid_constant__ AbsorbParams p) {
   begin_kernel();
-  const int head = blockIdx.x, lane = threadIdx.x & 31;
-  const int group = blockIdx.y * 4 + (threadIdx.x >> 5), groups = (p.latent + 63) / 64;
-  if (group >= groups) return;
-  const Bits16* q[NT];
+  constexpr int kAhead = 16;  // steps whose loads are issued together
+  const int head = blockIdx.x, lane = threadIdx.x & 31, part = threadIdx.x >> 5;
+  const int group = blockIdx.y, groups = (p.latent + 63) / 64, steps = p.qk_dim / 16;
+  const int from = min(static_cast<int>(blockIdx.z) * 8 + (lane >> 2), p.rows - 1);
+  const Bits16* q = p.x + (static_cast<int64_t>(from) * p.heads + head) * p.qk_dim + 2 * (lane & 3);
+  const int first_tile = head * (p.qk_dim + p.v_dim) / 16;
+  const uint8_t* tile =
+      p.kv_b + (static_cast<int64_t>(first_tile) * groups + group) * 2048 + 16 * lane + 512 * part;
+  float acc[4] = {};
+  for (int i0 = 0; i0 < steps; i0 += kAhead) {
+    uint4 w[kAhead];
+    uint32_t b0[kAhead], b1[kAhead];
 #pragma unroll
-  for (int t = 0; t < NT; ++t) {
-    const int row = min(static_cast<int>(blockIdx.z * NT + t) * 8 + (lane >> 2), p.rows - 1);
-    q[t] = p.x + (static_cast<int64_t>(row) * p.heads + head) * p.qk_dim + 2 * (lane & 3);
+    for (int i = 0; i < kAhead; ++i) {
+      if (i0 + i >= steps) break;
+      w[i] = *reinterpret_cast<const uint4*>(tile);
+      tile += static_cast<int64_t>(groups) * 2048;
+      b0[i] = *reinterpret_cast<const uint32_t*>(q + 16 * (i0 + i));
+      b1[i] = *reinterpret_cast<const uint32_t*>(q + 16 * (i0 + i) + 8);
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (i0 + i >= steps) break;
+      const uint32_t a[4] = {transpose8(w[i].x), transpose8(w[i].z), transpose8(w[i].y), transpose8(w[i].w)};
+      mma<false>(acc, a, b0[i], b1[i]);
+    }
   }
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    const int row = blockIdx.z * 8 + 2 * (lane & 3) + (r & 1), latent = 64 * group + absorbed_latent(part, r);
+    if (row < p.rows && latent < p.latent)
+      p.y[(static_cast<int64_t>(row) * p.heads + head) * p.latent + latent] = to_bf16(acc[r]);
+  }
+}
+
+/// As absorb_few for prompts: grid (heads, ⌈latent / 256⌉, ⌈rows / 64⌉), 4 warps of 64 latents each; the
+/// rows' queries are staged, 128 columns at a time.
+extern "C" __global__ void __launch_bounds__(128) absorb_many(const __grid_constant__ AbsorbParams p) {
+  begin_kernel();
+  constexpr int kStaged = 128;
+  __shared__ __align__(16) Bits16 x[64][kStaged + 8];
+  const int head = blockIdx.x, lane = threadIdx.x & 31, row0 = blockIdx.z * 64;
+  const int groups = (p.latent + 63) / 64,
+            group = min(static_cast<int>(blockIdx.y * 4 + (threadIdx.x >> 5)), groups - 1);
   const int first_tile = head * (p.qk_dim + p.v_dim) / 16;
   const uint8_t* tile = p.kv_b + (static_cast<int64_t>(first_tile) * groups + group) * 2048 + 16 * lane;
-  float acc[4][NT][4] = {};
-#pragma unroll 2
-  for (int i = 0; i < p.qk_dim / 16; ++i) {
-    uint4 w[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) w[j] = *reinterpret_cast<const uint4*>(tile + 512 * j);
-    tile += static_cast<int64_t>(groups) * 2048;
-    uint32_t b0[NT], b1[NT];
-#pragma unroll
-    for (int t = 0; t < NT; ++t) {
-      b0[t] = *reinterpret_cast<const uint32_t*>(q[t] + 16 * i);
-      b1[t] = *reinterpret_cast<const uint32_t*>(q[t] + 16 * i + 8);
+  float acc[4][8][4] = {};
+  for (int k0 = 0; k0 < p.qk_dim; k0 += kStaged) {
+    const int columns = min(kStaged, p.qk_dim - k0), pieces = columns / 8;
+    __syncthreads();
+    for (int i = threadIdx.x; i < 64 * pieces; i += 128) {
+      const int r = i / pieces, c = i % pieces * 8, row = min(row0 + r, p.rows - 1);
+      copy_async16(&x[r][c], p.x + (static_cast<int64_t>(row) * p.heads + head) * p.qk_dim + k0 + c, true);
     }
+    copy_async_commit();
+    copy_async_wait<0>();
+    __syncthreads();
+#pragma unroll 2
+    for (int k = 0; k < columns; k += 16) {
+      uint4 w[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const uint32_t a[4] = {transpose8(w[j].x), transpose8(w[j].z), transpose8(w[j].y), transpose8(w[j].w)};
+      for (int j = 0; j < 4; ++j) w[j] = *reinterpret_cast<const uint4*>(tile + 512 * j);
+      tile += static_cast<int64_t>(groups) * 2048;
+      uint32_t b[4][4];  // of rows 16t to 16t + 15
 #pragma unroll
-      for (int t = 0; t < NT; ++t) mma<false>(acc[j][t], a, b0[t], b1[t]);
+      for (int t = 0; t < 4; ++t)
+        load_matrix4(b[t], &x[16 * t + (lane & 7) + 8 * (lane >> 4)][k + 8 * ((lane >> 3) & 1)]);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const uint32_t a[4] = {transpose8(w[j].x), transpose8(w[j].z), transpose8(w[j].y),
+                               transpose8(w[j].w)};
+#pragma unroll
+        for (int t = 0; t < 8; ++t)
+          mma<false>(acc[j][t], a, b[t / 2][2 * (t & 1)], b[t / 2][2 * (t & 1) + 1]);
+      }
     }
   }
-  // Slot g of step j is latent 64·group + 32·(j/2) + 8·(g/2) + 4·(j%2) + g%2, slot g + 8 two further.
-  const int g = lane >> 2;
 #pragma unroll
-  for (int t = 0; t < NT; ++t)
+  for (int t = 0; t < 8; ++t)
 #pragma unroll
     for (int j = 0; j < 4; ++j)
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
-        const int row = (blockIdx.z * NT + t) * 8 + 2 * (lane & 3) + (r & 1);
-        const int latent = 64 * group + 32 * (j >> 1) + 8 * (g >> 1) + 4 * (j & 1) + (g & 1) + 2 * (r >> 1);
-        if (row < p.rows && latent < p.latent) {
+        const int row = row0 + 8 * t + 2 * (lane & 3) + (r & 1), latent = 64 * group + absorbed_latent(j, r);
+        if (row < p.rows && latent < p.latent)
           p.y[(static_cast<int64_t>(row) * p.heads + head) * p.latent + latent] = to_bf16(acc[j][t][r]);
-        }
       }
 }
-extern "C" __global__ void __launch_bounds__(128) absorb_few(const __grid_constant__ AbsorbParams p) {
-  absorb_rows<1>(p);
-}
-extern "C" __global__ void __launch_bounds__(128) absorb_many(const __grid_constant__ AbsorbParams p) {
-  absorb_rows<4>(p);
-}
 
-/// grid: (heads, ⌈v_dim / 64⌉, ⌈rows / 8·NT⌉), 4 warps of 16 channels each.
-template <int NT>
+/// grid: (heads, ⌈v_dim / 64·C⌉, ⌈rows / 8·NT⌉), 4 warps of 16·C channels each.
+template <int NT, int C>
 __device__ __forceinline__ void expand_rows(const AbsorbParams& p) {
   begin_kernel();
   const int head = blockIdx.x, lane = threadIdx.x & 31;
-  const int channel0 = (blockIdx.y * 4 + (threadIdx.x >> 5)) * 16, groups = (p.latent + 63) / 64;
+  const int channel0 = (blockIdx.y * 4 + (threadIdx.x >> 5)) * 16 * C, groups = (p.latent + 63) / 64;
   if (channel0 >= p.v_dim) return;
   const Bits16* x[NT];
 #pragma unroll
@@ -102,148 +146,321 @@ __device__ __forceinline__ void expand_rows(const AbsorbParams& p) {
     const int row = min(static_cast<int>(blockIdx.z * NT + t) * 8 + (lane >> 2), p.rows - 1);
     x[t] = p.x + (static_cast<int64_t>(row) * p.heads + head) * p.latent + 8 * (lane & 3);
   }
-  const int tile = (head * (p.qk_dim + p.v_dim) + p.qk_dim + channel0) / 16;
-  const uint8_t* w = p.kv_b + static_cast<int64_t>(tile) * groups * 2048 + 16 * lane;
-  float acc[NT][4] = {};
-#pragma unroll 2
-  for (int g = 0; g < groups; ++g) {
-    uint4 v[4];
+  const uint8_t* w[C];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] = *reinterpret_cast<const uint4*>(w + g * 2048 + 512 * j);
+  for (int c = 0; c < C; ++c) {
+    const int channel = min(channel0 + 16 * c, p.v_dim - 16);
+    w[c] = p.kv_b +
+           static_cast<int64_t>((head * (p.qk_dim + p.v_dim) + p.qk_dim + channel) / 16) * groups * 2048 +
+           16 * lane;
+  }
+  float acc[C][NT][4] = {};
+  constexpr int kAhead = NT == 1 ? 4 : 1;  // groups whose loads are issued together
+  for (int g0 = 0; g0 < groups; g0 += kAhead) {
+    uint4 v[kAhead][C][4], b[kAhead][NT][2];
 #pragma unroll
-    for (int t = 0; t < NT; ++t) {
+    for (int g = 0; g < kAhead; ++g) {
+      if (g0 + g >= groups) break;
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const uint4 b = *reinterpret_cast<const uint4*>(x[t] + 64 * g + 32 * h);
-        const uint32_t a0[4] = {v[2 * h].x, v[2 * h].y, v[2 * h].z, v[2 * h].w};
-        const uint32_t a1[4] = {v[2 * h + 1].x, v[2 * h + 1].y, v[2 * h + 1].z, v[2 * h + 1].w};
-        mma<false>(acc[t], a0, b.x, b.y);
-        mma<false>(acc[t], a1, b.z, b.w);
+      for (int c = 0; c < C; ++c)
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          v[g][c][j] = *reinterpret_cast<const uint4*>(w[c] + (g0 + g) * 2048 + 512 * j);
+#pragma unroll
+      for (int t = 0; t < NT; ++t) {
+        b[g][t][0] = *reinterpret_cast<const uint4*>(x[t] + 64 * (g0 + g));
+        b[g][t][1] = *reinterpret_cast<const uint4*>(x[t] + 64 * (g0 + g) + 32);
       }
+    }
+#pragma unroll
+    for (int g = 0; g < kAhead; ++g) {
+      if (g0 + g >= groups) break;
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+#pragma unroll
+        for (int c = 0; c < C; ++c) {
+          const uint4 lo = v[g][c][2 * h], hi = v[g][c][2 * h + 1];
+          const uint32_t a0[4] = {lo.x, lo.y, lo.z, lo.w}, a1[4] = {hi.x, hi.y, hi.z, hi.w};
+#pragma unroll
+          for (int t = 0; t < NT; ++t) {
+            mma<false>(acc[c][t], a0, b[g][t][h].x, b[g][t][h].y);
+            mma<false>(acc[c][t], a1, b[g][t][h].z, b[g][t][h].w);
+          }
+        }
     }
   }
 #pragma unroll
   for (int t = 0; t < NT; ++t)
 #pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      const int row = (blockIdx.z * NT + t) * 8 + 2 * (lane & 3) + (r & 1),
-                channel = channel0 + (lane >> 2) + 8 * (r >> 1);
-      if (row < p.rows && channel < p.v_dim) {
-        p.y[(static_cast<int64_t>(row) * p.heads + head) * p.v_dim + channel] = to_bf16(acc[t][r]);
+    for (int c = 0; c < C; ++c)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const int row = (blockIdx.z * NT + t) * 8 + 2 * (lane & 3) + (r & 1),
+                  channel = channel0 + 16 * c + (lane >> 2) + 8 * (r >> 1);
+        if (row < p.rows && channel < p.v_dim)
+          p.y[(static_cast<int64_t>(row) * p.heads + head) * p.v_dim + channel] = to_bf16(acc[c][t][r]);
       }
-    }
 }
 extern "C" __global__ void __launch_bounds__(128) expand_few(const __grid_constant__ AbsorbParams p) {
-  expand_rows<1>(p);
+  expand_rows<1, 1>(p);
 }
 extern "C" __global__ void __launch_bounds__(128) expand_many(const __grid_constant__ AbsorbParams p) {
-  expand_rows<8>(p);
+  expand_rows<8, 2>(p);
 }
 
 namespace {
-struct AttendShared {
-  Bits16 q[kHeads][kPitch];
-  Bits16 c[kBlock][kPitch];
-  float score[kHeads][kBlock + 1];
-  Bits16 weight[kHeads][kBlock + 8];
-  float rescale[kHeads];
-  const Bits16* row[kChunk];  // the latent of each listed token
-};
-}  // namespace
 
-/// grid: (chunks, rows of this pass, ⌈heads / 32⌉), 8 warps. Dynamic shared memory: AttendShared.
-extern "C" __global__ void __launch_bounds__(256, 2) attend(const __grid_constant__ AttentionParams p) {
+struct AttendShared {
+  // Wide rows: two stages of a block's latents. FP8 rows: the decoded block, then two stages of codes.
+  union {
+    Bits16 c[2][kBlock][kPitch];
+    struct {
+      Bits16 decoded[kBlock][kPitch];
+      uint8_t codes[2][kBlock][kLatent + 16];
+    } fp8;
+  };
+  float score[4][kHeads][kBlock + 8];  // of each slice
+  Bits16 weight[kHeads][kBlock + 8];
+  float rescale[kHeads], merge_old[kHeads], merge_new[kHeads], total[kHeads];
+  const uint8_t* row[2][kChunk];  // the latents of this and the next chunk's tokens
+};
+static_assert(sizeof(AttendShared) <= 99 * 1024 && sizeof(AttendShared) == kAttendShared);
+
+/// The listed tokens of a row.
+struct TokenList {
+  const int32_t* pools;
+  const int32_t* pages;
+  int pooled, tail, total, kpool;
+
+  __device__ TokenList(const AttentionParams& p, int row) {
+    const Segment s = segment_at(p.batch, p.batch.row_segment[row]);
+    const int position = s.start + row - s.first_row;
+    pools = p.pools + static_cast<int64_t>(row) * p.sel_stride;
+    pages = p.batch.page_table + s.page_begin;
+    kpool = p.kpool;
+    pooled = p.count[row] * kpool;
+    tail = (position + 1) / kpool * kpool;
+    total = pooled + position + 1 - tail;
+  }
+  __device__ int pool(int at) const { return at < pooled ? pools[at / kpool] : 0; }
+  __device__ int token(int at, int pool) const {
+    return at < pooled ? pool * kpool + at % kpool : tail + at - pooled;
+  }
+  __device__ const uint8_t* latent(const AttentionParams& p, int token, int page) const {
+    return p.latents + page * p.page_stride + static_cast<int64_t>(token % kPage) * p.row_bytes;
+  }
+};
+
+template <bool kFp8>
+__device__ __forceinline__ void stage_block(AttendShared& sh, int stage, const uint8_t* const* rows,
+                                            int count) {
+  if constexpr (kFp8) {
+    const int c = threadIdx.x % 32 * 16, t0 = threadIdx.x / 32;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int t = t0 + 8 * i;
+      copy_async16(&sh.fp8.codes[stage][t][c], rows[min(t, count - 1)] + c, t < count);
+    }
+    if (threadIdx.x < kBlock) {  // the pieces with the scale
+      const int t = threadIdx.x;
+      copy_async16(&sh.fp8.codes[stage][t][kLatent], rows[min(t, count - 1)] + kLatent, t < count);
+    }
+  } else {
+    const int c = threadIdx.x % 64 * 8, t0 = threadIdx.x / 64;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int t = t0 + 4 * i;
+      copy_async16(&sh.c[stage][t][c], rows[min(t, count - 1)] + 2 * c, t < count);
+    }
+  }
+  copy_async_commit();
+}
+
+/// FP8: rows past the end are zeros of scale 0, which decode to zeros.
+__device__ __forceinline__ void decode_block(AttendShared& sh, int stage) {
+  const int c = threadIdx.x % 32 * 16, t0 = threadIdx.x / 32;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int t = t0 + 8 * i;
+    const uint8_t* row = sh.fp8.codes[stage][t];
+    const uint32_t factor = kv_factor(row[kLatent]);
+    const uint4 codes = *reinterpret_cast<const uint4*>(row + c);
+    *reinterpret_cast<uint4*>(&sh.fp8.decoded[t][c]) = kv_decode8(make_uint2(codes.x, codes.y), factor);
+    *reinterpret_cast<uint4*>(&sh.fp8.decoded[t][c + 8]) = kv_decode8(make_uint2(codes.z, codes.w), factor);
+  }
+}
+
+/// Scores and their exponentials are in powers of two: the scale has log2 e in it.
+__device__ __forceinline__ float exp2_fast(float v) {
+  float r;
+  asm("ex2.approx.f32 %0, %1;" : "=f"(r) : "f"(v));
+  return r;
+}
+
+/// kWhole: a block a row, grid (rows of this pass, ⌈heads / 32⌉), õ to p.out. Else a block a chunk, grid
+/// (rows of this pass, ⌈heads / 32⌉, chunks), its part to p.part_o and p.part_ml. 8 warps.
+template <bool kFp8, bool kWhole>
+__device__ __forceinline__ void attend_tokens(const AttentionParams& p) {
   begin_kernel();
   extern __shared__ __align__(16) uint8_t raw[];
   AttendShared& sh = *reinterpret_cast<AttendShared*>(raw);
-  const int chunk = blockIdx.x, row = p.first_row + blockIdx.y, head0 = blockIdx.z * kHeads;
+  const int row = p.first_row + blockIdx.x, head0 = blockIdx.y * kHeads, chunk = kWhole ? 0 : blockIdx.z;
   const int heads = min(kHeads, p.heads - head0);
-  const Segment s = segment_at(p.batch, p.batch.row_segment[row]);
-  const int position = s.start + row - s.first_row;
-  const int32_t* pools = p.pools + static_cast<int64_t>(row) * p.sel_stride;
-  const int pooled = p.count[row] * p.kpool, tail = (position + 1) / p.kpool * p.kpool;
-  const int total = pooled + position + 1 - tail;
-  const int begin = chunk * kChunk, end = min(total, begin + kChunk);
-  if (begin >= total) return;
+  const TokenList list(p, row);
+  const int begin = chunk * kChunk, end = kWhole ? list.total : min(list.total, begin + kChunk);
+  if (begin >= end) return;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  const int pieces = p.latent / 8;  // of a row, 16 bytes each
+  const int slice = warp & 3, tokens0 = 16 * (warp >> 2);  // of scores
+  constexpr int kSteps = kLatent / 64;                     // of 16 columns, of a slice
 
-  for (int i = threadIdx.x; i < kHeads * pieces; i += 256) {
-    const int h = i / pieces, c = i % pieces * 8;
-    uint4 v = make_uint4(0, 0, 0, 0);
-    if (h < heads) {
-      v = *reinterpret_cast<const uint4*>(p.q + (static_cast<int64_t>(row) * p.heads + head0 + h) * p.latent +
-                                          c);
-    }
-    *reinterpret_cast<uint4*>(&sh.q[h][c]) = v;
+  // The query lies in the second stage until its fragments are in registers.
+  if (threadIdx.x < kChunk) {
+    const int at = min(begin + static_cast<int>(threadIdx.x), end - 1), token = list.token(at, list.pool(at));
+    sh.row[0][threadIdx.x] = list.latent(p, token, list.pages[token / kPage]);
   }
-  for (int i = threadIdx.x; i < end - begin; i += 256) {
-    const int at = begin + i;
-    const int token = at < pooled ? pools[at / p.kpool] * p.kpool + at % p.kpool : tail + at - pooled;
-    const int64_t page = p.batch.page_table[s.page_begin + token / kPage];
-    sh.row[i] = reinterpret_cast<const Bits16*>(p.latents + page * p.page_stride) +
-                static_cast<int64_t>(token % kPage) * p.latent;
+  __syncthreads();
+  stage_block<kFp8>(sh, 0, sh.row[0], end - begin);
+  Bits16(*query)[kPitch] = kFp8 ? sh.fp8.decoded : sh.c[1];
+#pragma unroll
+  for (int i = 0; i < kHeads * kLatent / 8 / 256; ++i) {
+    const int h = threadIdx.x / 64 + 4 * i, c = threadIdx.x % 64 * 8;
+    const Bits16* from =
+        p.q + (static_cast<int64_t>(row) * p.heads + head0 + min(h, heads - 1)) * kLatent + c;
+    copy_async16(&query[h][c], from, h < heads);
   }
+  copy_async_commit();
+  copy_async_wait<0>();
+  __syncthreads();
+  uint32_t q[2][kSteps][4];
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+    const int column = 16 * (slice * kSteps + k) + 8 * (lane >> 4);
+    load_matrix4(q[0][k], &query[lane & 15][column]);
+    load_matrix4(q[1][k], &query[16 + (lane & 15)][column]);
+  }
+  __syncthreads();
+
   float out[2][8][4] = {};
-  float most[4], sum[4];  // of heads 4·warp + i
+  float whole[kWhole ? 2 : 1][8][4] = {};
+  float most[4], sum[4], whole_most[4], whole_sum[4];  // of heads 4·warp + i
 #pragma unroll
-  for (int i = 0; i < 4; ++i) most[i] = -INFINITY, sum[i] = 0.0f;
+  for (int i = 0; i < 4; ++i) {
+    most[i] = whole_most[i] = -INFINITY;
+    sum[i] = whole_sum[i] = 0.0f;
+  }
 
-  for (int block = begin; block < end; block += kBlock) {
-    __syncthreads();
-    for (int i = threadIdx.x; i < kBlock * pieces; i += 256) {
-      const int at = block + i / pieces, c = i % pieces * 8;
-      const bool valid = at < end;
-      copy_async16(&sh.c[i / pieces][c], sh.row[(valid ? at : begin) - begin] + c, valid);
+  // Of the next chunk's tokens, a thread each: what one block fetches the next one uses.
+  int pool = 0, token = 0, page = 0;
+  int stage = 0;
+  for (int block = begin; block < end; block += kBlock, stage ^= 1) {
+    if (block > begin) {
+      copy_async_wait<0>();
+      __syncthreads();
     }
-    copy_async_commit();
-    copy_async_wait<0>();
-    __syncthreads();
+    if constexpr (kFp8) {
+      decode_block(sh, stage);
+      __syncthreads();
+    }
+    const int at = block - begin, next = at + kBlock;
+    const Bits16(*c)[kPitch] = kFp8 ? sh.fp8.decoded : sh.c[stage];
 
-    {  // Scores: warp w takes 16 heads (w % 2) and 8 tokens (w / 2).
-      const int m = warp & 1, n = warp >> 1;
-      float d[4] = {}, e[4] = {};  // two chains: even and odd steps
-      const Bits16* a_row = &sh.q[16 * m + (lane & 15)][8 * (lane >> 4)];
-      const Bits16* b_row = &sh.c[8 * n + (lane & 7)][8 * (lane >> 3)];
-#pragma unroll 4
-      for (int k = 0; k < p.latent; k += 32) {
-        uint32_t a[4], b[4];
-        load_matrix4(b, b_row + k);
-        load_matrix4(a, a_row + k);
-        mma<false>(d, a, b[0], b[1]);
-        load_matrix4(a, a_row + k + 16);
-        mma<false>(e, a, b[2], b[3]);
+    {  // Scores: warp w takes slice w % 4 and 16 tokens (w / 4) of all heads.
+      float d[2][2][4] = {};
+      const Bits16* b_row =
+          &c[tokens0 + (lane & 7) + 8 * (lane >> 4)][16 * slice * kSteps + 8 * ((lane >> 3) & 1)];
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k) {
+        uint32_t b[4];
+        load_matrix4(b, b_row + 16 * k);
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+          mma<false>(d[m][0], q[m][k], b[0], b[1]);
+          mma<false>(d[m][1], q[m][k], b[2], b[3]);
+        }
+      }
+      // The next block is asked for while the products end.
+      if (block + kBlock < end) {
+        stage_block<kFp8>(sh, stage ^ 1, sh.row[(next / kChunk) & 1] + next % kChunk, end - block - kBlock);
+      }
+      const int listed = block - at % kChunk + kChunk + static_cast<int>(threadIdx.x);
+      if (kWhole && threadIdx.x < kChunk && listed < end) {
+        if (at % kChunk == 0) {
+          pool = list.pool(listed);
+        } else if (at % kChunk == kBlock) {
+          token = list.token(listed, pool);
+          page = list.pages[token / kPage];
+        } else if (at % kChunk == 2 * kBlock) {
+          sh.row[(at / kChunk + 1) & 1][threadIdx.x] = list.latent(p, token, page);
+        }
       }
 #pragma unroll
-      for (int r = 0; r < 4; ++r) d[r] += e[r];
+      for (int m = 0; m < 2; ++m)
 #pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        const int token = 8 * n + 2 * (lane & 3) + (r & 1);
-        sh.score[16 * m + (lane >> 2) + 8 * (r >> 1)][token] =
-            block + token < end ? d[r] * p.scale : -INFINITY;
-      }
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+          for (int r = 0; r < 4; r += 2) {
+            *reinterpret_cast<float2*>(
+                &sh.score[slice][16 * m + (lane >> 2) + 4 * r][tokens0 + 8 * n + 2 * (lane & 3)]) =
+                make_float2(d[m][n][r], d[m][n][r + 1]);
+          }
     }
     __syncthreads();
+    const bool chunk_ends = block + kBlock >= end || next % kChunk == 0;
+    {  // Softmax: a lane is a token; four heads side by side.
+      float v[4], top[4], e[4], total[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {  // softmax: a lane is a token
-      const int h = 4 * warp + i;
-      const float v = sh.score[h][lane];
-      float top = v;
+      for (int i = 0; i < 4; ++i) {
+        const int h = 4 * warp + i;
+        const float dot =
+            ((sh.score[0][h][lane] + sh.score[1][h][lane]) + sh.score[2][h][lane]) + sh.score[3][h][lane];
+        v[i] = top[i] = block + lane < end ? dot * p.scale : -INFINITY;
+      }
 #pragma unroll
-      for (int mask = 16; mask > 0; mask >>= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, mask));
-      top = fmaxf(top, most[i]);
-      const float e = expf(v - top), keep = expf(most[i] - top);
-      most[i] = top;
-      sum[i] = fmaf(sum[i], keep, warp_sum(e));
-      sh.weight[h][lane] = to_bf16(e);
-      if (lane == 0) sh.rescale[h] = keep;
+      for (int mask = 16; mask > 0; mask >>= 1) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) top[i] = fmaxf(top[i], __shfl_xor_sync(0xffffffffu, top[i], mask));
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        top[i] = fmaxf(top[i], most[i]);
+        e[i] = total[i] = exp2_fast(v[i] - top[i]);
+        sh.weight[4 * warp + i][lane] = to_bf16(e[i]);
+      }
+#pragma unroll
+      for (int mask = 16; mask > 0; mask >>= 1) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) total[i] += __shfl_xor_sync(0xffffffffu, total[i], mask);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float keep = exp2_fast(most[i] - top[i]);
+        most[i] = top[i];
+        sum[i] = fmaf(sum[i], keep, total[i]);
+        if (lane == i) sh.rescale[4 * warp + i] = keep;
+      }
+      if (kWhole && chunk_ends) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float both = fmaxf(whole_most[i], most[i]);
+          const float a = exp2_fast(whole_most[i] - both), b = exp2_fast(most[i] - both);
+          whole_sum[i] = fmaf(b, sum[i], whole_sum[i] * a);
+          whole_most[i] = both;
+          most[i] = -INFINITY;
+          sum[i] = 0.0f;
+          if (lane == i) {
+            sh.merge_old[4 * warp + i] = a;
+            sh.merge_new[4 * warp + i] = b;
+            sh.total[4 * warp + i] = whole_sum[i];
+          }
+        }
+      }
     }
     __syncthreads();
     // Mix: warp w takes latents 64w to 64w + 63 of all heads.
-    if (64 * warp < p.latent) {
 #pragma unroll
-      for (int m = 0; m < 2; ++m) {
-        const float k0 = sh.rescale[16 * m + (lane >> 2)], k1 = sh.rescale[16 * m + (lane >> 2) + 8];
+    for (int m = 0; m < 2; ++m) {
+      const float k0 = sh.rescale[16 * m + (lane >> 2)], k1 = sh.rescale[16 * m + (lane >> 2) + 8];
+      if (__any_sync(0xffffffffu, k0 != 1.0f || k1 != 1.0f)) {  // times 1 changes nothing
 #pragma unroll
         for (int n = 0; n < 8; ++n) {
           out[m][n][0] *= k0;
@@ -252,40 +469,72 @@ extern "C" __global__ void __launch_bounds__(256, 2) attend(const __grid_constan
           out[m][n][3] *= k1;
         }
       }
+    }
 #pragma unroll
-      for (int k = 0; k < kBlock; k += 16) {
-        uint32_t a[2][4];
+    for (int k = 0; k < kBlock; k += 16) {
+      uint32_t a[2][4];
 #pragma unroll
-        for (int m = 0; m < 2; ++m) load_matrix4(a[m], &sh.weight[16 * m + (lane & 15)][k + 8 * (lane >> 4)]);
+      for (int m = 0; m < 2; ++m) load_matrix4(a[m], &sh.weight[16 * m + (lane & 15)][k + 8 * (lane >> 4)]);
 #pragma unroll
-        for (int n = 0; n < 8; n += 2) {
-          uint32_t b[4];
-          load_matrix4_t(b, &sh.c[k + (lane & 15)][64 * warp + 8 * n + 8 * (lane >> 4)]);
+      for (int n = 0; n < 8; n += 2) {
+        uint32_t b[4];
+        load_matrix4_t(b, &c[k + (lane & 15)][64 * warp + 8 * n + 8 * (lane >> 4)]);
 #pragma unroll
-          for (int m = 0; m < 2; ++m) {
-            mma<false>(out[m][n], a[m], b[0], b[1]);
-            mma<false>(out[m][n + 1], a[m], b[2], b[3]);
-          }
+        for (int m = 0; m < 2; ++m) {
+          mma<false>(out[m][n], a[m], b[0], b[1]);
+          mma<false>(out[m][n + 1], a[m], b[2], b[3]);
         }
+      }
+    }
+    if constexpr (kWhole) {
+      if (chunk_ends) {
+#pragma unroll
+        for (int m = 0; m < 2; ++m)
+#pragma unroll
+          for (int r = 0; r < 4; ++r) {
+            const int h = 16 * m + (lane >> 2) + 8 * (r >> 1);
+            const float a = sh.merge_old[h], b = sh.merge_new[h];
+#pragma unroll
+            for (int n = 0; n < 8; ++n) {
+              whole[m][n][r] = fmaf(b, out[m][n][r], whole[m][n][r] * a);
+              out[m][n][r] = 0.0f;
+            }
+          }
       }
     }
   }
 
-  const int64_t part = (static_cast<int64_t>(blockIdx.y) * p.chunks + chunk) * p.heads + head0;
-  if (64 * warp < p.latent) {
+  if constexpr (kWhole) {
 #pragma unroll
     for (int m = 0; m < 2; ++m)
 #pragma unroll
-      for (int n = 0; n < 8; ++n)
+      for (int r = 0; r < 4; r += 2) {
+        const int h = 16 * m + (lane >> 2) + 4 * r;
+        if (h >= heads) continue;
+        const float total = sh.total[h];
+        Bits16* to =
+            p.out + (static_cast<int64_t>(row) * p.heads + head0 + h) * kLatent + 64 * warp + 2 * (lane & 3);
 #pragma unroll
-        for (int r = 0; r < 4; r += 2) {
-          const int h = 16 * m + (lane >> 2) + 4 * r;
-          if (h < heads) {
-            *reinterpret_cast<float2*>(p.part_o + (part + h) * p.latent + 64 * warp + 8 * n +
-                                       2 * (lane & 3)) = make_float2(out[m][n][r], out[m][n][r + 1]);
-          }
+        for (int n = 0; n < 8; ++n) {
+          *reinterpret_cast<uint32_t*>(to + 8 * n) =
+              pack_bf16(whole[m][n][r] / total, whole[m][n][r + 1] / total);
         }
+      }
+    return;
   }
+  const int64_t part = (static_cast<int64_t>(blockIdx.x) * p.chunks + chunk) * p.heads + head0;
+#pragma unroll
+  for (int m = 0; m < 2; ++m)
+#pragma unroll
+    for (int n = 0; n < 8; ++n)
+#pragma unroll
+      for (int r = 0; r < 4; r += 2) {
+        const int h = 16 * m + (lane >> 2) + 4 * r;
+        if (h < heads) {
+          *reinterpret_cast<float2*>(p.part_o + (part + h) * kLatent + 64 * warp + 8 * n + 2 * (lane & 3)) =
+              make_float2(out[m][n][r], out[m][n][r + 1]);
+        }
+      }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int h = 4 * warp + i;
@@ -296,31 +545,46 @@ extern "C" __global__ void __launch_bounds__(256, 2) attend(const __grid_constan
   }
 }
 
-/// grid: (heads, rows of this pass).
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(256) attend_chunk(const __grid_constant__ AttentionParams p) {
+  attend_tokens<false, false>(p);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    attend_chunk_fp8(const __grid_constant__ AttentionParams p) {
+  attend_tokens<true, false>(p);
+}
+extern "C" __global__ void __launch_bounds__(256) attend_row(const __grid_constant__ AttentionParams p) {
+  attend_tokens<false, true>(p);
+}
+extern "C" __global__ void __launch_bounds__(256) attend_row_fp8(const __grid_constant__ AttentionParams p) {
+  attend_tokens<true, true>(p);
+}
+
+/// The chunks of a row in ascending order, as attend_row merges them. grid: (heads, rows of this pass); a
+/// thread takes four latents.
 extern "C" __global__ void __launch_bounds__(128) attend_merge(const __grid_constant__ AttentionParams p) {
   begin_kernel();
-  const int head = blockIdx.x, row = p.first_row + blockIdx.y;
-  const Segment s = segment_at(p.batch, p.batch.row_segment[row]);
-  const int position = s.start + row - s.first_row;
-  const int total = p.count[row] * p.kpool + (position + 1) % p.kpool;
-  const int chunks = (total + kChunk - 1) / kChunk;
+  const int head = blockIdx.x, row = p.first_row + blockIdx.y, at = 4 * threadIdx.x;
+  const int chunks = (TokenList(p, row).total + kChunk - 1) / kChunk;
   const int64_t part = static_cast<int64_t>(blockIdx.y) * p.chunks * p.heads + head;
-  float top = -INFINITY;
-  for (int c = 0; c < chunks; ++c)
-    top = fmaxf(top, p.part_ml[(part + static_cast<int64_t>(c) * p.heads) * 2]);
-  float sum = 0.0f;
+  float most = -INFINITY, sum = 0.0f;
+  float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 8
   for (int c = 0; c < chunks; ++c) {
-    const float* ml = p.part_ml + (part + static_cast<int64_t>(c) * p.heads) * 2;
-    sum = fmaf(expf(ml[0] - top), ml[1], sum);
+    const int64_t i = part + static_cast<int64_t>(c) * p.heads;
+    const float2 ml = *reinterpret_cast<const float2*>(p.part_ml + 2 * i);
+    const float4 o = *reinterpret_cast<const float4*>(p.part_o + i * kLatent + at);
+    const float both = fmaxf(most, ml.x), a = exp2_fast(most - both), b = exp2_fast(ml.x - both);
+    sum = fmaf(b, ml.y, sum * a);
+    most = both;
+    v.x = fmaf(b, o.x, v.x * a);
+    v.y = fmaf(b, o.y, v.y * a);
+    v.z = fmaf(b, o.z, v.z * a);
+    v.w = fmaf(b, o.w, v.w * a);
   }
-  for (int i = threadIdx.x; i < p.latent; i += 128) {
-    float v = 0.0f;
-    for (int c = 0; c < chunks; ++c) {
-      const int64_t at = part + static_cast<int64_t>(c) * p.heads;
-      v = fmaf(expf(p.part_ml[at * 2] - top), p.part_o[at * p.latent + i], v);
-    }
-    p.out[(static_cast<int64_t>(row) * p.heads + head) * p.latent + i] = to_bf16(v / sum);
-  }
+  *reinterpret_cast<uint2*>(p.out + (static_cast<int64_t>(row) * p.heads + head) * kLatent + at) =
+      make_uint2(pack_bf16(v.x / sum, v.y / sum), pack_bf16(v.z / sum, v.w / sum));
 }
 
 }  // namespace firesteel::cuda

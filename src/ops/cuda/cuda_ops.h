@@ -1,10 +1,10 @@
 // The CUDA backend of the op table: hand-written kernels launched through the driver.
 //
 // Activations are bf16, partial sums, mixing weights and recurrent state fp32, KV latents and pooled keys
-// bf16. One thread (the engine's) owns a CudaOps. Launch failures stick: the first is reported by finish(),
-// later ops do nothing. Limits beyond the op table's: KDA heads up to 128 wide; index keys a multiple of 32
-// up to 128 wide; latents a multiple of 64 up to 512; at most 1024 experts. What lies beyond is kUnsupported
-// from finish().
+// bf16 or FP8 rows (KvFormat). One thread (the engine's) owns a CudaOps. Launch failures stick: the first is
+// reported by finish(), later ops do nothing. Limits beyond the op table's: KDA heads up to 128 wide; index
+// keys up to 128 wide; at most 1024 experts. What lies beyond is kUnsupported from finish(). Latents of other
+// than 512, keys of other than 128 values and odd numbers of heads take slow kernels.
 #pragma once
 
 #include <memory>
@@ -14,9 +14,12 @@
 
 namespace firesteel {
 
+/// GPUs of this machine; 0 without a driver.
+int cuda_device_count();
+
 /// The backend on GPU number `ordinal`. kUnavailable without a driver or GPU, kUnsupported when this build
 /// has no code for it.
-Result<std::unique_ptr<Ops>> make_cuda_ops(int ordinal);
+Result<std::unique_ptr<Ops>> make_cuda_ops(int ordinal, KvFormat kv = KvFormat::kWide);
 
 /// As make_cuda_ops, for programs that time or capture: also hands out the device and the stream that ops are
 /// issued on (both owned by the Ops).
@@ -29,6 +32,6 @@ struct CudaOpsParts {
   gpu::Device* device = nullptr;
   const gpu::Stream* stream = nullptr;
 };
-Result<CudaOpsParts> make_cuda_ops_parts(int ordinal);
+Result<CudaOpsParts> make_cuda_ops_parts(int ordinal, KvFormat kv = KvFormat::kWide);
 
 }  // namespace firesteel

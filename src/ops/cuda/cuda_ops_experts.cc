@@ -60,6 +60,7 @@ const CudaOps::ExpertTable* CudaOps::expert_table(const ExpertWeights& w) {
     note(table.kinds[0], w.gate[e].spec);
     note(table.kinds[0], w.up[e].spec);
     note(table.kinds[1], w.down[e].spec);
+    table.paired = table.paired && kind_of(w.gate[e].spec) == kind_of(w.up[e].spec);
   }
   for (const auto& kinds : table.kinds) {
     for (const MatrixSpec& s : kinds) {
@@ -70,15 +71,38 @@ const CudaOps::ExpertTable* CudaOps::expert_table(const ExpertWeights& w) {
   return &expert_tables_.emplace(w.gate, std::move(table)).first->second;
 }
 
-bool CudaOps::all_tuned(const ExpertTable& table) const {
-  for (const MatrixSpec& s : table.kinds[0]) {
+bool CudaOps::all_tuned(const ExpertTable& table, int which) const {
+  for (const MatrixSpec& s : table.kinds[which]) {
     if (kernels_of(s).few1.function == nullptr) return false;
   }
   return true;
 }
 
-CudaOps::Pairs CudaOps::group_pairs(const int32_t* idx, int32_t top_k, int32_t experts, int32_t rows_per_item,
-                                    const RotateParams* shared_rotation) {
+void CudaOps::expert_gate_up(const ExpertTable& table, const ExpertWeights& w, const Pairs& pairs,
+                             const Bits16* input, Bits16* out, int32_t act_ld) {
+  for (const MatrixSpec& spec : table.kinds[0]) {
+    const MatmulKernels& k = kernels_of(spec);
+    MatmulParams q{};
+    q.x = input;
+    q.ldx = spec.k;
+    q.y = out;
+    q.ldy = act_ld;
+    q.kind = kind_of(spec);
+    q.joined = 1;
+    q.pair = 1;
+    q.limit = w.limit;
+    q.items = pairs.items;
+    q.item_count = pairs.item_count;
+    q.table = table.refs;
+    q.table_stride = 3;
+    q.pair_row = pairs.row;
+    run(k.large,
+        {{blocks_of(w.width, kBlockN), static_cast<unsigned>(pairs.max_items)}, 256, k.large_shared}, q);
+  }
+}
+
+CudaOps::Pairs CudaOps::group_pairs(const int32_t* idx, int32_t top_k, int32_t experts,
+                                    int32_t rows_per_item) {
   Pairs g;
   g.count = rows_ * top_k;
   g.max_items = std::min(g.count, experts + g.count / rows_per_item);
@@ -99,12 +123,7 @@ CudaOps::Pairs CudaOps::group_pairs(const int32_t* idx, int32_t top_k, int32_t e
   p.top_k = top_k;
   p.experts = experts;
   p.rows_per_item = rows_per_item;
-  if (shared_rotation == nullptr) {
-    run(kernels_.group_pairs, {{1}, 1024}, p);
-  } else {
-    run(kernels_.group_and_rotate, {{static_cast<unsigned>(rows_) + 1}, 1024},
-        GroupRotateParams{p, *shared_rotation});
-  }
+  run(kernels_.group_pairs, {{1}, 1024}, p);
   return g;
 }
 
@@ -138,7 +157,8 @@ void CudaOps::expert_products(const ExpertTable& table, int which, int32_t first
     }
     const MatmulKernels& k = kernels_of(spec);
     const bool few = rows_ <= kFewRows && k.few1.function != nullptr;
-    const int32_t channels = kBlockN;
+    const bool large = !few && spec.format == MatrixFormat::kExl3 && k.large.function != nullptr;
+    const int32_t channels = large ? k.large_channels : kBlockN;
     const ColumnBlocks blocks = column_blocks(columns_first, columns_count, channels);
     MatmulParams q{};
     q.x = x;
@@ -168,9 +188,23 @@ void CudaOps::expert_products(const ExpertTable& table, int which, int32_t first
                down = static_cast<unsigned>(pairs.max_items);
     if (few) {
       run(k.few1, {{across, down, slices * static_cast<unsigned>(unit_span)}, 256, k.few1_shared}, q);
+    } else if (large) {
+      run(k.large, {{across, down}, 256, k.large_shared}, q);  // a block takes all slices
     } else {
       run(k.many, {{across, down, slices}, 256, k.many_shared}, q);
     }
+  }
+}
+
+void CudaOps::shared_alone(const ExpertWeights& w, const Act* x, float* part) {
+  const int32_t hidden = w.gate[0].spec.k;
+  const int64_t count = static_cast<int64_t>(rows_) * hidden;
+  if (!begin_scratch(shared_expert_bytes(w))) return;
+  const float* const slices = shared_expert(w, x);
+  if (slices == nullptr) {
+    check(device_->fill(stream_, part, 0, static_cast<size_t>(count) * sizeof(float)));
+  } else {
+    combine_slices(slices, count, w.shared_down.spec.slices, rows_, hidden, part);
   }
 }
 
@@ -178,13 +212,14 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
                       float* part) {
   if (rows_ == 0 || !status_.ok()) return;
   if (w.experts > 1024 || w.top_k > 64) return unsupported("more than 1024 experts or 64 a token");
+  if (w.width == 0) return shared_alone(w, x, part);
   const ExpertTable* table = expert_table(w);
   if (table == nullptr || !status_.ok()) return;
+  if (experts_few_apply(*table, w)) return experts_few(*table, w, x, idx, weight, part);
   const MatrixSpec& gate = w.gate[0].spec;
   const MatrixSpec& down = w.down[0].spec;
   const int32_t hidden = gate.k, pairs_count = rows_ * w.top_k, slices = down.slices;
   const bool exl3 = gate.format == MatrixFormat::kExl3, down_exl3 = down.format == MatrixFormat::kExl3;
-  const bool shared = w.shared_gate.spec.n > 0;
   const auto pairs = static_cast<size_t>(pairs_count), rows = static_cast<size_t>(rows_);
   const auto h = static_cast<size_t>(hidden), width = static_cast<size_t>(w.width),
              n_slices = static_cast<size_t>(slices);
@@ -199,26 +234,21 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   const int32_t pass_columns = (hidden + passes - 1) / passes;
 
   // Few rows of EXL3: the first product leaves sums by unit, which expert_act adds and finishes.
-  const bool by_unit = exl3 && rows_ <= kFewRows && hidden > kUnit && all_tuned(*table);
+  const bool by_unit = exl3 && rows_ <= kFewRows && hidden > kUnit && all_tuned(*table, 0);
   const int32_t span = by_unit ? (hidden + kUnit - 1) / kUnit : 1;
   const size_t rotated_rows = !exl3 ? 0 : w.shared_suh ? rows : 2 * pairs;
-  const auto shared_width = static_cast<size_t>(w.shared_gate.spec.n);
   size_t need = padded(rotated_rows * h * 2) + padded(pairs * width * 4) +
                 padded(pairs * static_cast<size_t>(act_ld) * 2) +
                 padded(rows * static_cast<size_t>(padded_k(hidden)) * 2) +
                 padded(n_slices * pairs * static_cast<size_t>(pass_columns) * 4) + 3 * padded(pairs * 4) +
                 padded(static_cast<size_t>(span) * pairs * width * 2 * 4) +
                 padded((pairs + static_cast<size_t>(w.experts)) * sizeof(ExpertItem)) + 4096;
-  if (shared) {
-    const Matrix both[2] = {w.shared_gate, w.shared_up};
-    need += product_bytes(both, rows_) + product_bytes({&w.shared_down, 1}, rows_) +
-            padded(rows * shared_width * 4) + padded(rows * shared_width * 2) +
-            padded(n_slices * rows * h * 4);
-  }
+  need += shared_expert_bytes(w);
   if (!begin_scratch(need)) return;
 
   // Few rows: at most 8 a pass. An expert that more rows picked is read again, which is rare.
-  const int32_t per_item = rows_ <= kFewRows ? 8 : kRowsPerTile;
+  const bool tuned = exl3 && down_exl3 && all_tuned(*table, 0) && all_tuned(*table, 1);
+  const int32_t per_item = rows_ <= kFewRows ? 8 : tuned ? kExl3Rows : kRowsPerTile;
   // Inputs: rotated once a row when all gate and up matrices share their signs and scales, else per pair.
   const Bits16* input = bits(x);
   int64_t input_ld = hidden;
@@ -235,11 +265,10 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
     r.rows = rows_;
     if (w.shared_suh) {
       r.suh = ref_of(w.gate[0]).suh;
-      const bool together = rows_ <= kFewRows;
-      g = group_pairs(idx, w.top_k, w.experts, per_item, together ? &r : nullptr);
-      if (!together) run(kernels_.rotate, {{blocks_of(hidden, 1024), static_cast<unsigned>(rows_)}, 256}, r);
+      g = group_pairs(idx, w.top_k, w.experts, per_item);
+      run(kernels_.rotate, {{blocks_of(hidden, 1024), static_cast<unsigned>(rows_)}, 256}, r);
     } else {
-      g = group_pairs(idx, w.top_k, w.experts, per_item, nullptr);
+      g = group_pairs(idx, w.top_k, w.experts, per_item);
       r.rows = pairs_count;
       r.pair_row = g.row;
       r.pair_expert = g.expert;
@@ -255,68 +284,47 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
     }
     input = rotated;
   } else {
-    g = group_pairs(idx, w.top_k, w.experts, per_item, nullptr);
+    g = group_pairs(idx, w.top_k, w.experts, per_item);
     if (gate.format != MatrixFormat::kF32 && needs_padding(hidden, hidden)) {
       input = pad(input, hidden, hidden, rows_);
       input_ld = padded_k(hidden);
     }
   }
 
-  Product gate_up;
-  gate_up.ldy = 2 * w.width;
-  gate_up.f32 = by_unit;
-  gate_up.slice_stride = static_cast<int64_t>(pairs_count) * 2 * w.width;
-  if (by_unit) {
-    gate_up.y = take<float>(static_cast<size_t>(span) * 2 * pairs * width);
+  Bits16* const act = take<Bits16>(pairs * static_cast<size_t>(act_ld));
+  if (rows_ > kFewRows && tuned && table->paired && by_row) {
+    expert_gate_up(*table, w, g, input, act, act_ld);
   } else {
-    gate_up.y = take<Bits16>(2 * pairs * width);
+    Product gate_up;
+    gate_up.ldy = 2 * w.width;
+    gate_up.f32 = by_unit;
+    gate_up.slice_stride = static_cast<int64_t>(pairs_count) * 2 * w.width;
+    if (by_unit) {
+      gate_up.y = take<float>(static_cast<size_t>(span) * 2 * pairs * width);
+    } else {
+      gate_up.y = take<Bits16>(2 * pairs * width);
+    }
+    expert_products(*table, 0, 0, 2, g, input, input_ld, part_stride, by_row, gate_up, 0, w.width, w.width,
+                    span);
+    ExpertActParams a{};
+    a.gate_up = by_unit ? nullptr : static_cast<const Bits16*>(gate_up.y);
+    a.sums = by_unit ? static_cast<const float*>(gate_up.y) : nullptr;
+    a.unit_stride = gate_up.slice_stride;
+    a.units = span;
+    a.ld = act_ld;
+    a.out = act;
+    a.pairs = pairs_count;
+    a.width = w.width;
+    a.limit = w.limit;
+    a.pair_expert = g.expert;
+    a.table = table->refs;
+    a.table_stride = 3;
+    a.down_exl3 = down_exl3;
+    run(kernels_.expert_act, {{blocks_of(act_ld, 1024), static_cast<unsigned>(pairs_count)}, 256}, a);
   }
-  expert_products(*table, 0, 0, 2, g, input, input_ld, part_stride, by_row, gate_up, 0, w.width, w.width,
-                  span);
 
-  ExpertActParams a{};
-  a.gate_up = by_unit ? nullptr : static_cast<const Bits16*>(gate_up.y);
-  a.sums = by_unit ? static_cast<const float*>(gate_up.y) : nullptr;
-  a.unit_stride = gate_up.slice_stride;
-  a.units = span;
-  a.ld = act_ld;
-  a.out = take<Bits16>(pairs * static_cast<size_t>(act_ld));
-  a.pairs = pairs_count;
-  a.width = w.width;
-  a.limit = w.limit;
-  a.pair_expert = g.expert;
-  a.table = table->refs;
-  a.table_stride = 3;
-  a.down_exl3 = down_exl3;
-  run(kernels_.expert_act, {{blocks_of(act_ld, 1024), static_cast<unsigned>(pairs_count)}, 256}, a);
-
-  const float* shared_slices = nullptr;
+  const float* shared_slices = shared_expert(w, x);
   const int64_t shared_stride = static_cast<int64_t>(rows_) * hidden;
-  if (shared) {
-    Product p;
-    p.x = bits(x);
-    p.ldx = hidden;
-    p.rows = rows_;
-    Bits16* both = take<Bits16>(2 * rows * shared_width);
-    Bits16* act = take<Bits16>(rows * shared_width);
-    float* out = take<float>(n_slices * rows * h);
-    p.y = both;
-    p.ldy = static_cast<int64_t>(2 * shared_width);
-    const Matrix ws[2] = {w.shared_gate, w.shared_up};
-    products(ws, p);
-    GluParams u{both, act, rows_, w.shared_gate.spec.n, w.limit};
-    run(kernels_.glu, {{blocks_of(u.width, 256), static_cast<unsigned>(rows_)}, 256}, u);
-    Product d;
-    d.x = act;
-    d.ldx = w.shared_down.spec.k;
-    d.rows = rows_;
-    d.y = out;
-    d.ldy = hidden;
-    d.f32 = true;
-    set_slices(d, w.shared_down.spec, shared_stride);
-    products({&w.shared_down, 1}, d);
-    shared_slices = out;
-  }
 
   Product d;
   d.f32 = true;
@@ -326,7 +334,7 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   d.y = out;
   for (int32_t pass = 0; pass < passes; ++pass) {
     const int32_t first = pass * pass_columns, count = std::min(pass_columns, hidden - first);
-    expert_products(*table, 1, 2, 1, g, a.out, act_ld, 0, false, d, first, count, hidden, 1);
+    expert_products(*table, 1, 2, 1, g, act, act_ld, 0, false, d, first, count, hidden, 1);
     CombineParams c{};
     c.slices = out;
     c.shared = shared_slices;
@@ -341,7 +349,7 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
     c.top_k = w.top_k;
     c.pair_of = g.pair_of;
     c.weight = weight;
-    run(kernels_.combine, {{blocks_of(count, 256), static_cast<unsigned>(rows_)}, 256}, c);
+    run_combine(c);
   }
 }
 

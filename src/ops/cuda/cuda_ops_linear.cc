@@ -30,6 +30,8 @@ MatrixRef CudaOps::ref_of(const Matrix& m) {
 
 const MatmulKernels& CudaOps::kernels_of(const MatrixSpec& s) const {
   if (s.format == MatrixFormat::kFp8Block) return kernels_.fp8;
+  if (s.format == MatrixFormat::kFp8Rows) return kernels_.fp8_rows;
+  if (s.format == MatrixFormat::kQ4) return kernels_.q4;
   if (s.format == MatrixFormat::kExl3) return kernels_.exl3[static_cast<size_t>(s.codebook)][s.bits];
   return kernels_.bf16;
 }
@@ -109,6 +111,10 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
   int32_t column = 0;
   for (size_t i = 0; i < ws.size();) {
     const MatrixSpec& spec = ws[i].spec;
+    if (spec.n == 0) {  // this rank has no part of it
+      ++i;
+      continue;
+    }
     if (spec.format == MatrixFormat::kF32) {
       p.x = given;
       p.ldx = given_ld;
@@ -119,8 +125,8 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
     }
     // Neighbours of one format go together.
     size_t end = i + 1;
-    while (end < ws.size() && end - i < kMaxJoined && ws[end].spec.format == spec.format &&
-           kind_of(ws[end].spec) == kind_of(spec)) {
+    while (end < ws.size() && end - i < kMaxJoined && ws[end].spec.n > 0 &&
+           ws[end].spec.format == spec.format && kind_of(ws[end].spec) == kind_of(spec)) {
       ++end;
     }
     const bool exl3 = spec.format == MatrixFormat::kExl3;
@@ -140,7 +146,17 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
     const bool wide = few && p.rows > 8 && !exl3;  // two tiles a warp share the inputs of up to 32 rows
     int32_t split = exl3 || by_unit || span < 2 ? 8 : span < 4 ? 4 : span < 8 ? 2 : 1;
     if (wide) split = std::min(split, 4);
-    const int32_t channels = few ? kTileN * split * (wide ? 2 : 1) : kBlockN;
+    // Larger tiles only where there are enough of them for every multiprocessor.
+    const auto slices = static_cast<unsigned>(std::max(1, p.slices));
+    bool large = !few && p.rows > kRowsPerTile && k.large.function != nullptr;
+    if (large) {
+      int64_t tiles = 0;
+      for (size_t j = i; j < end; ++j) tiles += blocks_of(ws[j].spec.n, k.large_channels);
+      large = tiles * blocks_of(p.rows, k.large_rows) * slices >= device_->info().multiprocessors;
+    }
+    const int32_t channels = few     ? kTileN * split * (wide ? 2 : 1)
+                             : large ? k.large_channels
+                                     : kBlockN;
     MatmulParams q{};
     q.x = p.x;
     q.ldx = p.ldx;
@@ -186,18 +202,11 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
       q.ldx = spec.k;
       q.x_part_stride = p.rows;
     }
-    const auto slices = static_cast<unsigned>(std::max(1, p.slices));
     if (!few) {
       q.rows_inner = 1;  // the rows stay in L2 while the weights pass once
-      // Larger tiles only where there are enough of them for every multiprocessor.
-      const int64_t wide_tiles = static_cast<int64_t>(blocks) * blocks_of(p.rows, 2 * kRowsPerTile) * slices;
-      const bool wide_tile = p.rows > kRowsPerTile && k.wide.function != nullptr &&
-                             wide_tiles >= device_->info().multiprocessors;
-      const unsigned row_blocks = blocks_of(p.rows, wide_tile ? 2 * kRowsPerTile : kRowsPerTile);
-      run(wide_tile ? k.wide : k.many,
-          {{row_blocks, static_cast<unsigned>(blocks), slices},
-           256,
-           wide_tile ? k.wide_shared : k.many_shared},
+      const unsigned row_blocks = blocks_of(p.rows, large ? k.large_rows : kRowsPerTile);
+      run(large ? k.large : k.many,
+          {{row_blocks, static_cast<unsigned>(blocks), slices}, 256, large ? k.large_shared : k.many_shared},
           q);
       i = end;
       continue;
@@ -327,7 +336,15 @@ void CudaOps::combine_slices(const float* slices, int64_t stride, int32_t count,
   c.n = n;
   c.full_n = n;
   c.local_slices = count;
-  run(kernels_.combine, {{blocks_of(n, 256), static_cast<unsigned>(rows)}, 256}, c);
+  run_combine(c);
+}
+
+void CudaOps::run_combine(const CombineParams& c) {
+  // With few rows, more blocks; with many, wider reads.
+  const bool wide = c.rows > kFewRows && c.n % 4 == 0 && c.full_n % 4 == 0 && c.column0 % 4 == 0 &&
+                    reinterpret_cast<uintptr_t>(c.part) % 16 == 0;
+  run(wide ? kernels_.combine_4 : kernels_.combine,
+      {{blocks_of(c.n, wide ? 1024 : 256), static_cast<unsigned>(c.rows)}, 256}, c);
 }
 
 void CudaOps::linear_sliced(Stage, const Matrix& w, const Act* x, float* part) {
@@ -336,6 +353,7 @@ void CudaOps::linear_sliced(Stage, const Matrix& w, const Act* x, float* part) {
   const size_t slices_bytes =
       s.slices > 1 ? padded(static_cast<size_t>(stride * s.slices) * sizeof(float)) : 0;
   if (rows_ == 0 || !begin_scratch(product_bytes({&w, 1}, rows_) + slices_bytes)) return;
+  if (s.k == 0) return check(device_->fill(stream_, part, 0, static_cast<size_t>(stride) * sizeof(float)));
   Product p;
   p.x = bits(x);
   p.ldx = s.k;

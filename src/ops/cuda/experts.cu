@@ -17,8 +17,10 @@ __device__ __forceinline__ void group(const GroupParams& p) {
   __syncthreads();
   for (int i = threadIdx.x; i < pairs; i += 1024) atomicAdd(&count[p.idx[i]], 1);
   __syncthreads();
-  const int mine = count[e];
-  const int mine_items = (mine + p.rows_per_item - 1) / p.rows_per_item;
+  // The rows of an expert that needs several items are shared out evenly, in whole tiles of 8.
+  const int mine = count[e], least = (mine + p.rows_per_item - 1) / p.rows_per_item;
+  const int step = least > 1 ? min(p.rows_per_item, ((mine + least - 1) / least + 7) / 8 * 8) : p.rows_per_item;
+  const int mine_items = (mine + step - 1) / step;
   first[e] = mine;
   item[e] = mine_items;
   __syncthreads();
@@ -32,8 +34,7 @@ __device__ __forceinline__ void group(const GroupParams& p) {
   const int begin = first[e] - mine, item_begin = item[e] - mine_items;
   cursor[e] = begin;
   for (int i = 0; i < mine_items; ++i) {
-    p.items[item_begin + i] =
-        ExpertItem{e, begin + i * p.rows_per_item, min(p.rows_per_item, mine - i * p.rows_per_item), 0};
+    p.items[item_begin + i] = ExpertItem{e, begin + i * step, min(step, mine - i * step), 0};
   }
   if (e == kMaxExperts - 1) *p.item_count = item[e];
   __syncthreads();
@@ -46,23 +47,25 @@ __device__ __forceinline__ void group(const GroupParams& p) {
   }
 }
 
+/// 128 values of a row: signs and scales, Hadamard, fp16 in tensor-core order. One warp.
+__device__ __forceinline__ void rotate_128(const Bits16* x, const Bits16* suh, Bits16* y, int block) {
+  const int c = block * 128 + 4 * (threadIdx.x & 31);
+  float v[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] = from_bf16(x[c + i]) * from_f16(suh[c + i]);
+  hadamard128(v);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) y[exl3_slot(c + i)] = to_f16(v[i]);
+}
+
 /// One warp a 128-block of a row.
 __device__ __forceinline__ void rotate_block(const RotateParams& p, int block, int row) {
-  const int lane = threadIdx.x & 31;
   if (block * 128 >= p.k) return;
   const Bits16* suh = p.suh;
   int source = row;
   if (p.pair_row != nullptr) source = p.pair_row[row];
   if (p.pair_expert != nullptr) suh = p.table[p.pair_expert[row] * p.table_stride + p.part].suh;
-  const int c = block * 128 + 4 * lane;
-  const Bits16* x = p.x + source * p.ldx + c;
-  float v[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) v[i] = from_bf16(x[i]) * from_f16(suh[c + i]);
-  hadamard128(v);
-  Bits16* y = p.y + row * p.ldy;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) y[exl3_slot(c + i)] = to_f16(v[i]);
+  rotate_128(p.x + source * p.ldx, suh, p.y + row * p.ldy, block);
 }
 
 }  // namespace
@@ -77,16 +80,58 @@ extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__
   rotate_block(p, blockIdx.x * 8 + (threadIdx.x >> 5), blockIdx.y);
 }
 
-/// Block 0 groups, the others rotate one row each of at most 4096 columns at a time.
-extern "C" __global__ void __launch_bounds__(1024)
-    group_and_rotate(const __grid_constant__ GroupRotateParams p) {
-  begin_kernel();
-  if (blockIdx.x == 0) {
-    group(p.group);
+/// Block 0 makes the items of few rows and zeroes the counters; the others rotate one row each.
+extern "C" __global__ void __launch_bounds__(1024) few_begin(const __grid_constant__ FewBeginParams p) {
+  begin_kernel<false>();
+  end_kernel();  // who comes next may read the routing before it waits
+  const int pairs = p.rows * p.top_k;
+  if (blockIdx.x > 0) {
+    const int row = blockIdx.x - 1;
+    const bool up = p.by_pair && row >= pairs;
+    const int pair = up ? row - pairs : row, source = p.by_pair ? pair / p.top_k : row;
+    const Bits16* suh = p.by_pair ? p.table[3 * p.idx[pair] + (up ? 1 : 0)].suh : p.suh;
+    for (int block = threadIdx.x >> 5; block * 128 < p.k; block += 32)
+      rotate_128(p.x + static_cast<int64_t>(source) * p.k, suh, p.y + static_cast<int64_t>(row) * p.k, block);
     return;
   }
-  for (int block = threadIdx.x >> 5; block * 128 < p.rotate.k; block += 32)
-    rotate_block(p.rotate, block, blockIdx.x - 1);
+  __shared__ int expert[kMaxFewPairs], count[kMaxFewPairs];
+  const int i = threadIdx.x;
+  const int mine = i < pairs ? p.idx[i] : -1;
+  expert[i] = mine;
+  count[i] = 0;
+  for (int c = i; c < p.counter_count; c += 1024) p.counters[c] = 0;
+  __syncthreads();
+  // The pairs of an expert in ascending order, eight an item; an item lies where its first pair does.
+  int place = 0, first = i;
+  if (i < pairs) {
+    for (int j = 0; j < i; ++j) {
+      if (expert[j] == mine) {
+        if (place % 8 == 0) first = j;
+        ++place;
+      }
+    }
+    if (place % 8 == 0) first = i;
+    atomicAdd(&count[first], 1);
+    p.items[first].pair[place % 8] = i;
+    p.items[first].row[place % 8] = i / p.top_k;
+  }
+  __syncthreads();
+  if (i >= pairs) return;
+  FewItem& item = p.items[i];
+  item.count = count[i];
+  if (first != i) return;
+  const MatrixRef* refs = p.table + 3 * mine;
+  item.gate = refs[0].data;
+  item.up = refs[1].data;
+  item.down = refs[2].data;
+  item.svh_gate = refs[0].svh;
+  item.svh_up = refs[1].svh;
+  item.suh_down = refs[2].suh;
+  item.svh_down = refs[2].svh;
+  for (int n = count[i]; n < 8; ++n) {
+    item.pair[n] = i;
+    item.row[n] = i / p.top_k;
+  }
 }
 
 /// One warp a 128-block of a pair.
@@ -134,8 +179,7 @@ extern "C" __global__ void __launch_bounds__(256) expert_act(const __grid_consta
   float v[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float g = at_most(gu[0][i], p.limit), u = at_least(at_most(gu[1][i], p.limit), -p.limit);
-    v[i] = silu(g) * u;
+    v[i] = expert_glu(gu[0][i], gu[1][i], p.limit);
   }
   if (!p.down_exl3) {
 #pragma unroll
@@ -183,39 +227,76 @@ extern "C" __global__ void __launch_bounds__(256) exl3_finish(const __grid_const
   }
 }
 
+namespace {
+
 /// Experts in ascending id per slice, then the shared expert, then the slices; or slices alone (top_k = 0).
-extern "C" __global__ void __launch_bounds__(256) combine(const __grid_constant__ CombineParams p) {
+/// Columns c to c + kWidth - 1 of a row.
+template <int kWidth>
+__device__ __forceinline__ void combine_columns(const CombineParams& p) {
   begin_kernel();
-  const int row = blockIdx.y, c = blockIdx.x * 256 + threadIdx.x;
+  const int row = blockIdx.y, c = (blockIdx.x * 256 + threadIdx.x) * kWidth;
   if (c >= p.n) return;
-  float s[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  const auto read = [](const float* from, float(&v)[kWidth]) {
+    if constexpr (kWidth == 4) {
+      const float4 q = *reinterpret_cast<const float4*>(from);
+      v[0] = q.x, v[1] = q.y, v[2] = q.z, v[3] = q.w;
+    } else {
+      v[0] = *from;
+    }
+  };
+  float s[4][kWidth] = {};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     if (i >= p.local_slices) continue;
     const float* slice = p.slices + i * p.slice_stride + c;
     if (p.top_k > 0) {
       for (int j0 = 0; j0 < p.top_k; j0 += 8) {
-        float part[8], weight[8];
+        float part[8][kWidth], weight[8];
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
           const int at = row * p.top_k + min(j0 + j, p.top_k - 1);
-          part[j] = slice[static_cast<int64_t>(p.pair_of[at]) * p.n];
+          read(slice + static_cast<int64_t>(p.pair_of[at]) * p.n, part[j]);
           weight[j] = p.weight[at];
         }
 #pragma unroll
         for (int j = 0; j < 8; ++j)
-          if (j0 + j < p.top_k) s[i] = fmaf(weight[j], part[j], s[i]);
+          if (j0 + j < p.top_k) {
+#pragma unroll
+            for (int q = 0; q < kWidth; ++q) s[i][q] = fmaf(weight[j], part[j][q], s[i][q]);
+          }
       }
       if (p.shared != nullptr) {
-        s[i] += p.shared[i * p.shared_stride + static_cast<int64_t>(row) * p.full_n + p.column0 + c];
+        float shared[kWidth];
+        read(p.shared + i * p.shared_stride + static_cast<int64_t>(row) * p.full_n + p.column0 + c, shared);
+#pragma unroll
+        for (int q = 0; q < kWidth; ++q) s[i][q] += shared[q];
       }
     } else {
-      s[i] = slice[static_cast<int64_t>(row) * p.n];
+      read(slice + static_cast<int64_t>(row) * p.n, s[i]);
     }
   }
-  const float low = p.local_slices > 1 ? s[0] + s[1] : s[0];
-  p.part[static_cast<int64_t>(row) * p.full_n + p.column0 + c] =
-      p.local_slices > 2 ? low + (s[2] + s[3]) : low;
+  float* const out = p.part + static_cast<int64_t>(row) * p.full_n + p.column0 + c;
+  float sum[kWidth];
+#pragma unroll
+  for (int q = 0; q < kWidth; ++q) {
+    const float low = p.local_slices > 1 ? s[0][q] + s[1][q] : s[0][q];
+    sum[q] = p.local_slices > 2 ? low + (s[2][q] + s[3][q]) : low;
+  }
+  if constexpr (kWidth == 4) {
+    *reinterpret_cast<float4*>(out) = make_float4(sum[0], sum[1], sum[2], sum[3]);
+  } else {
+    *out = sum[0];
+  }
+}
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(256) combine(const __grid_constant__ CombineParams p) {
+  combine_columns<1>(p);
+}
+/// For prompts: rows and slices begin at multiples of 16 bytes.
+extern "C" __global__ void __launch_bounds__(256) combine_4(const __grid_constant__ CombineParams p) {
+  combine_columns<4>(p);
 }
 
 }  // namespace firesteel::cuda

@@ -44,9 +44,11 @@ Status load_dense(Loader& loader, const char* file, const char* few1, const char
   k.few1_shared = 8 * 1 * 512;
   k.few4_shared = 8 * 2 * 4 * 512;
   k.many_shared = kManyShared;
-  k.wide_shared = 3 * (8 * group_bytes + 128 * kGroupK * 2);
+  k.large_rows = kWideRows;
+  k.large_channels = kBlockN;
+  k.large_shared = kWideStages * (8 * group_bytes + kWideRows * kGroupK * 2);
   RETURN_IF_ERROR(loader.open(file));
-  RETURN_IF_ERROR(loader.get(wide, k.wide, k.wide_shared));
+  RETURN_IF_ERROR(loader.get(wide, k.large, k.large_shared));
   RETURN_IF_ERROR(loader.get(few1, k.few1, k.few1_shared));
   RETURN_IF_ERROR(loader.get(few4, k.few4, k.few4_shared));
   return loader.get(many, k.many, k.many_shared);
@@ -54,15 +56,20 @@ Status load_dense(Loader& loader, const char* file, const char* few1, const char
 
 struct Exl3Names {
   int codebook, bits;
-  const char *file, *few1, *few4, *many;
+  const char *file, *few1, *few4, *many, *rows, *gate_up, *down;
 };
 #define FS_TUNED(CODE, NAME, BITS)                                                      \
   {                                                                                     \
     CODE, BITS, "matmul_exl3_" #NAME "_" #BITS, "matmul_exl3_" #NAME "_" #BITS "_few1", \
-        "matmul_exl3_" #NAME "_" #BITS "_few4", "matmul_exl3_" #NAME "_" #BITS "_many"  \
+        "matmul_exl3_" #NAME "_" #BITS "_few4", "matmul_exl3_" #NAME "_" #BITS "_many", \
+        "matmul_exl3_" #NAME "_" #BITS "_rows", "experts_exl3_" #NAME "_" #BITS "_gate_up", \
+        "experts_exl3_" #NAME "_" #BITS "_down"                                         \
   }
-#define FS_RARE(CODE, NAME, BITS) \
-  { CODE, BITS, "matmul_exl3_rare", nullptr, nullptr, "matmul_exl3_" #NAME "_" #BITS "_many" }
+#define FS_RARE(CODE, NAME, BITS)                                                       \
+  {                                                                                     \
+    CODE, BITS, "matmul_exl3_rare", nullptr, nullptr, "matmul_exl3_" #NAME "_" #BITS "_many", nullptr, nullptr, \
+        nullptr                                                                         \
+  }
 constexpr Exl3Names kExl3[] = {
     FS_TUNED(1, mcg, 3),  FS_TUNED(1, mcg, 4),  FS_TUNED(1, mcg, 5),  FS_TUNED(1, mcg, 6),
     FS_TUNED(2, mul1, 3), FS_TUNED(2, mul1, 4), FS_TUNED(2, mul1, 5), FS_TUNED(2, mul1, 6),
@@ -89,6 +96,12 @@ Status load_exl3(Loader& loader, Kernels& kernels) {
     if (n.few1 != nullptr) {
       RETURN_IF_ERROR(loader.get(n.few1, k.few1, k.few1_shared));
       RETURN_IF_ERROR(loader.get(n.few4, k.few4, k.few4_shared));
+      RETURN_IF_ERROR(loader.get(n.gate_up, k.gate_up));
+      RETURN_IF_ERROR(loader.get(n.down, k.down));
+      k.large_rows = kExl3Rows;
+      k.large_channels = 2 * kBlockN;
+      k.large_shared = kExl3RowsShared;
+      RETURN_IF_ERROR(loader.get(n.rows, k.large, k.large_shared));
     }
     RETURN_IF_ERROR(loader.get(n.many, k.many, k.many_shared));
   }
@@ -104,6 +117,10 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
                              "matmul_bf16_many", "matmul_bf16_wide", 2048, k.bf16));
   RETURN_IF_ERROR(load_dense(loader, "matmul_fp8", "matmul_fp8_few1", "matmul_fp8_few4", "matmul_fp8_many",
                              "matmul_fp8_wide", 1024, k.fp8));
+  RETURN_IF_ERROR(load_dense(loader, "matmul_fp8_rows", "matmul_fp8_rows_few1", "matmul_fp8_rows_few4",
+                             "matmul_fp8_rows_many", "matmul_fp8_rows_wide", kFp8RowsGroupBytes, k.fp8_rows));
+  RETURN_IF_ERROR(load_dense(loader, "matmul_q4", "matmul_q4_few1", "matmul_q4_few4", "matmul_q4_many",
+                             "matmul_q4_wide", kQ4GroupBytes, k.q4));
   RETURN_IF_ERROR(load_exl3(loader, k));
   RETURN_IF_ERROR(loader.open("matvec_f32"));
   RETURN_IF_ERROR(loader.get("matvec_f32", k.matvec_f32));
@@ -117,6 +134,11 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("add", k.add));
   RETURN_IF_ERROR(loader.get("convert", k.convert));
   RETURN_IF_ERROR(loader.get("glu", k.glu));
+  RETURN_IF_ERROR(loader.open("exchange"));
+  RETURN_IF_ERROR(loader.get("exchange_request", k.exchange_request));
+  RETURN_IF_ERROR(loader.get("exchange_wait", k.exchange_wait));
+  RETURN_IF_ERROR(loader.open("random"));
+  RETURN_IF_ERROR(loader.get("random_fill", k.random_fill));
   RETURN_IF_ERROR(loader.open("hyper"));
   RETURN_IF_ERROR(loader.get("hyper_mix", k.hyper_mix));
   RETURN_IF_ERROR(loader.get("hyper_finish_4k", k.hyper_finish_4k));
@@ -130,9 +152,10 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.open("experts"));
   RETURN_IF_ERROR(loader.get("group_pairs", k.group_pairs));
   RETURN_IF_ERROR(loader.get("rotate", k.rotate));
-  RETURN_IF_ERROR(loader.get("group_and_rotate", k.group_and_rotate));
+  RETURN_IF_ERROR(loader.get("few_begin", k.few_begin));
   RETURN_IF_ERROR(loader.get("expert_act", k.expert_act));
   RETURN_IF_ERROR(loader.get("combine", k.combine));
+  RETURN_IF_ERROR(loader.get("combine_4", k.combine_4));
   RETURN_IF_ERROR(loader.get("exl3_finish", k.exl3_finish));
   RETURN_IF_ERROR(loader.open("kda"));
   RETURN_IF_ERROR(loader.get("kda_prepare", k.kda_prepare));
@@ -144,6 +167,8 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("pool_append", k.pool_append));
   RETURN_IF_ERROR(loader.get("pool_score", k.pool_score));
   RETURN_IF_ERROR(loader.get("pool_pick", k.pool_pick));
+  RETURN_IF_ERROR(loader.get("pool_pick_again", k.pool_pick_again));
+  RETURN_IF_ERROR(loader.get("pool_pick_large", k.pool_pick_large));
   RETURN_IF_ERROR(loader.open("plain"));
   RETURN_IF_ERROR(loader.get("pool_score_plain", k.pool_score_plain));
   RETURN_IF_ERROR(loader.get("attend_plain", k.attend_plain));
@@ -152,7 +177,10 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("absorb_many", k.absorb_many));
   RETURN_IF_ERROR(loader.get("expand_few", k.expand_few));
   RETURN_IF_ERROR(loader.get("expand_many", k.expand_many));
-  RETURN_IF_ERROR(loader.get("attend", k.attend, kAttendShared));
+  RETURN_IF_ERROR(loader.get("attend_chunk", k.attend_chunk, kAttendShared));
+  RETURN_IF_ERROR(loader.get("attend_chunk_fp8", k.attend_chunk_fp8, kAttendShared));
+  RETURN_IF_ERROR(loader.get("attend_row", k.attend_row, kAttendShared));
+  RETURN_IF_ERROR(loader.get("attend_row_fp8", k.attend_row_fp8, kAttendShared));
   RETURN_IF_ERROR(loader.get("attend_merge", k.attend_merge));
   return k;
 }

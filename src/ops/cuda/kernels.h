@@ -10,15 +10,17 @@
 
 namespace firesteel::cuda {
 
-/// The product kernels of one format (matmul.cuh). `few1` and `few4` are absent for rare EXL3 kinds.
+/// The product kernels of one format (matmul.cuh). Rare EXL3 kinds have `many` only.
 struct MatmulKernels {
-  gpu::Kernel<MatmulParams> few1, few4, many, wide;  // wide: bf16 and FP8 only
-  unsigned few1_shared = 0, few4_shared = 0, many_shared = 0, wide_shared = 0;
+  gpu::Kernel<MatmulParams> few1, few4, many, large;
+  gpu::Kernel<ExpertFewParams> gate_up, down;  // EXL3 only
+  unsigned few1_shared = 0, few4_shared = 0, many_shared = 0, large_shared = 0;
+  int32_t large_rows = 0, large_channels = 0;  // of a block of `large`
 };
 
 struct Kernels {
   std::vector<gpu::Module> modules;
-  MatmulKernels bf16, fp8;
+  MatmulKernels bf16, fp8, fp8_rows, q4;
   std::array<std::array<MatmulKernels, 9>, 3> exl3;  // [codebook][bits]
   gpu::Kernel<MatvecF32Params> matvec_f32;
   gpu::Kernel<EmbedParams> embed, mtp_input;
@@ -30,27 +32,28 @@ struct Kernels {
   gpu::Kernel<GatherParams> gather;
   gpu::Kernel<AddParams> add;
   gpu::Kernel<ConvertParams> convert;
+  gpu::Kernel<RandomFillParams> random_fill;
+  gpu::Kernel<ExchangeFlagParams> exchange_request, exchange_wait;
   gpu::Kernel<GluParams> glu;
   gpu::Kernel<RouterFewParams> router_few;
   gpu::Kernel<RouterParams> router_pick_320, router_pick_1024;
   gpu::Kernel<PadParams> pad_rows;
   gpu::Kernel<GroupParams> group_pairs;
   gpu::Kernel<RotateParams> rotate;
-  gpu::Kernel<GroupRotateParams> group_and_rotate;
+  gpu::Kernel<FewBeginParams> few_begin;
   gpu::Kernel<ExpertActParams> expert_act;
-  gpu::Kernel<CombineParams> combine;
+  gpu::Kernel<CombineParams> combine, combine_4;
   gpu::Kernel<FinishParams> exl3_finish;
   gpu::Kernel<KdaParams> kda_prepare, kda_recur, kda_out, kda_few;
   gpu::Kernel<AppendParams> latent_append;
   gpu::Kernel<PoolAppendParams> pool_append;
   gpu::Kernel<PoolScoreParams> pool_score, pool_score_plain;
-  gpu::Kernel<PoolPickParams> pool_pick;
+  gpu::Kernel<PoolPickParams> pool_pick, pool_pick_again, pool_pick_large;
   gpu::Kernel<AbsorbParams> absorb_few, absorb_many, expand_few, expand_many;
-  gpu::Kernel<AttentionParams> attend, attend_merge;
+  gpu::Kernel<AttentionParams> attend_chunk, attend_chunk_fp8, attend_row, attend_row_fp8, attend_merge;
   gpu::Kernel<PlainAttentionParams> attend_plain;
 };
 
-inline constexpr unsigned kAttendShared = 2 * 32 * 520 * 2 + 32 * 33 * 4 + 32 * 40 * 2 + 32 * 4 + 128 * 8;
 inline constexpr int kAttendChunk = 128;
 
 Result<Kernels> load_kernels(const gpu::Device& device);

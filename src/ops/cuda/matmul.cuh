@@ -2,19 +2,23 @@
 //
 // W is the A operand (16 output channels × 16 columns), x the B operand (8 rows) of mma.m16n8k16. A slice of
 // K is cut into units of kUnit columns; each unit is one chain of products from zero, units are added in
-// ascending order. The two kernels differ in who computes a unit, never in that order:
+// ascending order. The kernels differ in who computes a unit, never in that order:
 //
 // matmul_few, at most 8·NT rows: the warps of a block take the units of its channels in turn, the sums meet
 // in shared memory; or every block takes one unit and stores its sums for whoever adds them (unit_span).
 //
 // matmul_many, tiles of 64 rows: a warp owns 16 channels over all of K; rows are staged by asynchronous
-// copies.
+// copies. Where there are enough tiles for every multiprocessor, matmul_wide (bf16, FP8: tiles of 128 rows, weights
+// staged too) and matmul_exl3_rows (EXL3, and all experts in it) take its place.
 //
 // Formats differ in the Weights type: how a packed group (16 channels × 64 columns) is read and decoded.
 #pragma once
 
+#include "ops/cuda/experts_few.cuh"
+#include "ops/cuda/matmul_exl3_rows.cuh"
 #include "ops/cuda/matmul_few.cuh"
 #include "ops/cuda/matmul_many.cuh"
+#include "ops/cuda/matmul_wide.cuh"
 
 // Two blocks a multiprocessor: at most 128 registers.
 #define FS_KERNEL(NAME) \
@@ -25,3 +29,13 @@
 // Three blocks a multiprocessor.
 #define FS_KERNEL_NARROW(NAME) \
   extern "C" __global__ void __launch_bounds__(256, 3) NAME(const __grid_constant__ MatmulParams p)
+// The experts of few rows (experts_few.cuh), four blocks a multiprocessor: at most 64 registers.
+#define FS_EXPERT_KERNELS(NAME, WEIGHTS)                                                             \
+  extern "C" __global__ void __launch_bounds__(256, 4)                                               \
+      experts_exl3_##NAME##_gate_up(const __grid_constant__ ExpertFewParams p) {                     \
+    expert_gate_up<WEIGHTS>(p);                                                                      \
+  }                                                                                                  \
+  extern "C" __global__ void __launch_bounds__(256, 4)                                               \
+      experts_exl3_##NAME##_down(const __grid_constant__ ExpertFewParams p) {                        \
+    expert_down<WEIGHTS>(p);                                                                         \
+  }

@@ -26,6 +26,37 @@ __device__ __forceinline__ void store_y(const MatmulParams& p, int64_t at, float
   }
 }
 
+/// Where outputs go, four neighbouring channels at a time; whether one store may take them.
+struct Output4 {
+  void* y;
+  int64_t ldy, column;  // column of channel 0
+  bool f32, together;
+  __device__ __forceinline__ Output4(void* base, int64_t pitch, int64_t first, bool is_f32)
+      : y(base), ldy(pitch), column(first), f32(is_f32) {
+    together = ((ldy | column) & 3) == 0 && (reinterpret_cast<uintptr_t>(y) & (f32 ? 15 : 7)) == 0;
+  }
+  /// `channel` is a multiple of 4; those from n on are not stored.
+  __device__ __forceinline__ void store(int64_t row, int channel, int n, const float (&v)[4]) const {
+    const int64_t at = row * ldy + column + channel;
+    if (!together || channel + 3 >= n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (channel + i >= n) continue;
+        if (f32) {
+          static_cast<float*>(y)[at + i] = v[i];
+        } else {
+          static_cast<Bits16*>(y)[at + i] = to_bf16(v[i]);
+        }
+      }
+    } else if (f32) {
+      *reinterpret_cast<float4*>(static_cast<float*>(y) + at) = make_float4(v[0], v[1], v[2], v[3]);
+    } else {
+      *reinterpret_cast<uint2*>(static_cast<Bits16*>(y) + at) =
+          make_uint2(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]));
+    }
+  }
+};
+
 /// The block's matrix, channels and rows.
 struct BlockWork {
   const MatrixRef* matrix;
@@ -79,6 +110,11 @@ __device__ __forceinline__ void store_out(const MatmulParams& p, const BlockWork
   } else {
     store_y(p, slice * p.slice_stride + row * p.ldy + p.parts[w.part].column - p.column_shift + channel, v);
   }
+}
+
+__device__ __forceinline__ Output4 output_of(const MatmulParams& p, const BlockWork& w, int slice) {
+  if (p.apart) return Output4(p.io[w.part].y, p.io[w.part].ldy, 0, false);
+  return Output4(p.y, p.ldy, slice * p.slice_stride + p.parts[w.part].column - p.column_shift, p.out_f32 != 0);
 }
 
 /// Applies the output Hadamard and svh to 128 channels of `rows` rows in shared memory (row pitch kPitch

@@ -155,8 +155,8 @@ __device__ __forceinline__ void matmul_few(const MatmulParams& p) {
       const int e = i * kThreads + threadIdx.x;
       if (e < elements) {
         for (int u = 0; u < here; ++u) {
-          float scale = 1.0f;
-          if constexpr (Weights::kScaled) {
+          float scale = Weights::kFactor;
+          if constexpr (Weights::kBlockScales) {
             const int channel = work.first_channel + e / (NT * 128) * kTileN;
             const int k_blocks = (m->k + 127) / 128;
             scale =

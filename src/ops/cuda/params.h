@@ -18,7 +18,19 @@ inline constexpr int kTileN = 16;     // output channels of a tile
 inline constexpr int kGroupK = 64;    // columns of a packed group
 inline constexpr int kBlockN = 128;  // output channels of a thread block with a Hadamard, or of a prompt tile
 inline constexpr int kRowsPerTile = 64;  // rows of a prompt tile
+inline constexpr int kWideRows = 128, kWideStages = 3;  // of matmul_wide.cuh: rows of a tile, stages of 64 columns
+// EXL3 prompts: rows of a tile of matmul_exl3_rows.cuh; its two stages of 128 columns and its sums.
+inline constexpr int kExl3Rows = 64;
+inline constexpr unsigned kExl3RowsShared = 2 * kExl3Rows * 256 + 2 * kExl3Rows * (kBlockN + 4) * 4;
 inline constexpr int kMaxJoined = 8;
+inline constexpr int kMaxFewPairs = 1024;  // routed pairs of few rows
+// Narrowed weights (quant/narrow.h) are decoded times 2^-kNarrowShift, and sums multiplied by 2^kNarrowShift:
+// the bit fields of codes, read as bf16, are code · 2^-133 or code · 2^-129 (q4) and code · 2^-120 (FP8), and
+// scales that bring them back to the size of weights must be bf16 numbers too.
+inline constexpr int kNarrowShift = 32;
+inline constexpr int kQ4LowShift = 133 - kNarrowShift, kQ4HighShift = 129 - kNarrowShift;
+inline constexpr int kFp8ScaleShift = 120 - kNarrowShift;
+inline constexpr int kQ4GroupBytes = 512 + 64, kFp8RowsGroupBytes = 1024 + 32;
 inline constexpr int kMaxRowList = 256;
 
 /// One matrix as kernels see it.
@@ -64,6 +76,10 @@ struct MatmulParams {
   int32_t raw;           // EXL3: sums are stored before the output Hadamard and scale
   int32_t block_offset;  // first column block of this launch (a pass over part of the columns)
   int32_t column_shift;  // subtracted from output columns
+  // 1: a block multiplies gate and up of an expert (parts 0 and 1; part 2 is down) and stores the rotated input
+  // of its down product (matmul_exl3_rows.cuh)
+  int32_t pair;
+  float limit;  // pair: of the activation
   // experts (items != nullptr): matrix = table[expert·table_stride + part]
   const ExpertItem* items;
   const int32_t* item_count;
@@ -74,6 +90,11 @@ struct MatmulParams {
   int32_t apart;          // 1: x and y of every matrix are its own, in io (no slices, bf16 outputs)
   MatrixRef parts[kMaxJoined];
   PartIo io[kMaxJoined];
+};
+
+struct ProbeParams {  // the bench's measure of the tensor cores
+  float* out;         // [blocks · 256]
+  int32_t rounds;     // of eight products a warp
 };
 
 struct MatvecF32Params {  // fp32 weights: one warp an output
@@ -116,6 +137,62 @@ struct ExpertActParams {  // SiLU(min(g, limit)) · clamp(u), then the down inpu
   int32_t table_stride;
 };
 
+/// Up to 8 pairs of one expert and where its matrices lie: all that a block of few rows must read first.
+struct alignas(16) FewItem {
+  const uint8_t* gate;
+  const uint8_t* up;
+  const uint8_t* down;
+  const Bits16* svh_gate;
+  const Bits16* svh_up;
+  const Bits16* suh_down;
+  const Bits16* svh_down;
+  int32_t count, pad;
+  int32_t pair[8], row[8];  // beyond count: the first again; a pair is row · top_k + its place
+};
+
+struct FewBeginParams {  // few rows: items from the routing, inputs rotated
+  const int32_t* idx;    // [rows, top_k], ascending within a row
+  const MatrixRef* table;
+  FewItem* items;  // [rows · top_k], those not needed with count 0
+  int32_t* counters;
+  int32_t counter_count;
+  int32_t rows, top_k;
+  int32_t by_pair;  // gate and up have input scales of their own: y holds gate rows of all pairs, then up rows
+  const Bits16* suh;  // of all, unless by_pair
+  const Bits16* x;    // [rows, k]
+  Bits16* y;
+  int32_t k;
+};
+
+struct ExpertFewParams {
+  const FewItem* items;
+  const int32_t* idx;      // one row: its experts, whose weights are asked for before the items are there; or nullptr
+  const MatrixRef* table;  // expert e: gate, up, down at 3·e
+  const Bits16* x;         // rotated: [rows, k] or, by pair, [2][pairs, k]
+  float* sums;             // [units, pairs, 2·width]
+  Bits16* act;             // [pairs, width], rotated for the down product
+  float* slices;           // [slices, pairs, hidden]
+  int64_t unit_stride, slice_stride;
+  int32_t* counters;      // [shared items + items, gate blocks]
+  int32_t* row_counters;  // [rows, down blocks]
+  const float* weight;    // [rows, top_k]
+  float* part;            // [rows, hidden]
+  // The shared expert: in these kernels (bf16, shared_items of 8 rows before the other items) or computed before.
+  const uint8_t* shared_gate;
+  const uint8_t* shared_up;
+  const uint8_t* shared_down;
+  const Bits16* shared_x;  // [rows, k]
+  float* shared_sums;      // [units, rows, 2·width]
+  Bits16* shared_act;      // [rows, width]
+  float* shared;           // [slices, rows, hidden]; nullptr: no shared expert
+  int64_t shared_unit_stride, shared_stride;
+  int32_t shared_items;
+  int32_t rows, k, width, hidden, pairs, top_k, by_pair;
+  int32_t units, units_a_block;
+  int32_t slice_begin[4], slice_end[4];
+  float limit;
+};
+
 struct FinishParams {  // EXL3 unit sums of few rows to outputs: sum, Hadamard, svh
   const float* sums;   // [slices · unit_span, rows, ld]
   void* y;
@@ -153,11 +230,6 @@ struct GroupParams {     // (row, expert) pairs sorted by expert
   int32_t* item_count;
   int32_t* counts;  // [experts + 1] offsets
   int32_t rows, top_k, experts, rows_per_item;
-};
-
-struct GroupRotateParams {
-  GroupParams group;
-  RotateParams rotate;
 };
 
 struct BatchView {             // the bound batch, in device memory
@@ -219,6 +291,25 @@ struct ConvertParams {  // test and transfer helpers
   int32_t to_f32;
 };
 
+/// Random weights in the packed layout (ops/random_source.h): `pieces` of 16 bytes.
+struct RandomFillParams {
+  uint8_t* data;
+  int64_t pieces;
+  uint64_t seed;
+  int32_t kind;              // 0 bits, 1 fp32, 2 bf16, 3 e4m3, 4 q4, 5 e4m3 with row scales
+  int32_t row_pieces;        // of one row (fp32) or one tile row
+  int32_t group_pieces;      // of one group of 64 columns
+  int32_t tile0, group0;     // where this part begins in the whole matrix
+  float span;                // values are uniform in ±span
+  int32_t code_pieces;       // of a group, before its scales
+  uint32_t scales[2];        // what a group's scales consist of
+};
+
+struct ExchangeFlagParams {  // host memory
+  uint32_t* flag;
+  uint32_t value;
+};
+
 struct GluParams {
   const Bits16* gate_up;
   Bits16* out;
@@ -231,7 +322,7 @@ struct AppendParams {
   const Bits16* c;
   uint8_t* plane;
   int64_t page_stride;
-  int32_t width;
+  int32_t width, row_bytes, fp8;
 };
 
 struct PoolAppendParams {
@@ -245,7 +336,7 @@ struct PoolAppendParams {
   int64_t page_stride;
   uint8_t* tail;
   int64_t tail_stride;
-  int32_t dim, kpool;
+  int32_t dim, kpool, row_bytes, fp8;
 };
 
 struct PoolScoreParams {
@@ -255,16 +346,26 @@ struct PoolScoreParams {
   const uint8_t* pools;
   int64_t page_stride;
   float* scores;  // [row - first_row, max_pools]
-  int32_t first_row, row_count, heads, dim, kpool;
+  int32_t first_row, row_count, heads, dim, kpool, row_bytes, fp8;
   int32_t max_pools;  // row length of scores
+  int32_t rows_each;  // rows scored by one block
 };
+
+inline constexpr unsigned kAttendShared = 92672;  // dynamic shared memory of the attend kernels
+
+inline constexpr int kPickStretch = 8192;  // pools chosen from by one block
+inline constexpr int kPickAgain = 16384;   // most candidates that the second choice takes
+inline constexpr int kKeyDim = 128;        // of the keys that pool_score takes
 
 struct PoolPickParams {
   BatchView batch;
   const float* scores;
   int32_t* pools;  // [rows, out_stride]
   int32_t* count;
-  int32_t first_row, row_count, max_pools, out_stride, top_pools, kpool;
+  // The best of each stretch of a row that has several: [row - first_row, stretches, top_pools].
+  uint32_t* candidate_keys;
+  int32_t* candidates;
+  int32_t first_row, row_count, max_pools, out_stride, top_pools, kpool, stretches;
 };
 
 struct AbsorbParams {   // q̃[row, head, latent] = W_Kᵀ q, per head; or o[row, head, v] = W_V õ
@@ -283,7 +384,7 @@ struct PlainAttentionParams {  // any shape, all of it in one kernel
   const int32_t* pools;
   const int32_t* count;
   Bits16* out;  // [rows, heads·v_dim]
-  int32_t sel_stride, kpool, heads, qk_dim, v_dim, latent, kv_f32;
+  int32_t sel_stride, kpool, heads, qk_dim, v_dim, latent, kv_f32, row_bytes, fp8;
   float scale;
 };
 
@@ -294,7 +395,7 @@ struct AttentionParams {
   int64_t page_stride;
   const int32_t* pools;
   const int32_t* count;
-  int32_t sel_stride, kpool;
+  int32_t sel_stride, kpool, row_bytes;
   float* part_o;   // [rows, chunks, heads, latent]
   float* part_ml;  // [rows, chunks, heads, 2]
   Bits16* out;     // merged õ [rows, heads, latent] bf16

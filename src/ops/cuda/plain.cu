@@ -1,6 +1,6 @@
 // Ops of shapes that the fast kernels do not take (small test models): plain loops, the same results whatever
 // the batch.
-#include "ops/cuda/common.cuh"
+#include "ops/cuda/kv_row.cuh"
 #include "ops/cuda/packed.cuh"
 
 namespace firesteel::cuda {
@@ -18,16 +18,15 @@ extern "C" __global__ void __launch_bounds__(256)
   const Segment s = segment_at(p.batch, p.batch.row_segment[row]);
   if (pool >= (s.start + row - s.first_row + 1) / p.kpool) return;
   const int per_page = kPage / p.kpool;
-  const Bits16* key = reinterpret_cast<const Bits16*>(
-                          p.pools + static_cast<int64_t>(p.batch.page_table[s.page_begin + pool / per_page]) *
-                                        p.page_stride) +
-                      static_cast<int64_t>(pool % per_page) * p.dim;
+  const uint8_t* key =
+      p.pools + static_cast<int64_t>(p.batch.page_table[s.page_begin + pool / per_page]) * p.page_stride +
+      static_cast<int64_t>(pool % per_page) * p.row_bytes;
   const float dot_scale = rsqrtf(static_cast<float>(p.dim)), head_scale = rsqrtf(static_cast<float>(p.heads));
   float score = 0.0f;
   for (int h = 0; h < p.heads; ++h) {
     const Bits16* q = p.q + (static_cast<int64_t>(row) * p.heads + h) * p.dim;
     float dot = 0.0f;
-    for (int d = 0; d < p.dim; ++d) dot = fmaf(from_bf16(q[d]), from_bf16(key[d]), dot);
+    for (int d = 0; d < p.dim; ++d) dot = fmaf(from_bf16(q[d]), kv_value(key, d, p.dim, p.fp8), dot);
     dot *= dot_scale;
     score = fmaf(from_bf16(p.hw[static_cast<int64_t>(row) * p.heads + h]) * head_scale,
                  dot < 0.0f ? 0.0f : dot, score);
@@ -60,10 +59,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const int total = pooled + position + 1 - tail;
   const auto latent_row = [&](int at) {
     const int token = at < pooled ? pools[at / p.kpool] * p.kpool + at % p.kpool : tail + at - pooled;
-    return reinterpret_cast<const Bits16*>(
-               p.latents +
-               static_cast<int64_t>(p.batch.page_table[s.page_begin + token / kPage]) * p.page_stride) +
-           static_cast<int64_t>(token % kPage) * p.latent;
+    return p.latents +
+           static_cast<int64_t>(p.batch.page_table[s.page_begin + token / kPage]) * p.page_stride +
+           static_cast<int64_t>(token % kPage) * p.row_bytes;
   };
   float most = -INFINITY, sum = 0.0f;
   for (int block = 0; block < total; block += kThreads) {
@@ -71,9 +69,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const int at = block + threadIdx.x;
     float score = -INFINITY;
     if (at < total) {
-      const Bits16* c = latent_row(at);
+      const uint8_t* c = latent_row(at);
       float v = 0.0f;
-      for (int i = 0; i < p.latent; ++i) v = fmaf(query[i], from_bf16(c[i]), v);
+      for (int i = 0; i < p.latent; ++i) v = fmaf(query[i], kv_value(c, i, p.latent, p.fp8), v);
       score = v * p.scale;
     }
     weight[threadIdx.x] = score;
@@ -89,7 +87,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const int count = min(kThreads, total - block);
     for (int i = threadIdx.x; i < p.latent; i += kThreads) {
       float v = mix[i] * keep;
-      for (int j = 0; j < count; ++j) v = fmaf(weight[j], from_bf16(latent_row(block + j)[i]), v);
+      for (int j = 0; j < count; ++j)
+        v = fmaf(weight[j], kv_value(latent_row(block + j), i, p.latent, p.fp8), v);
       mix[i] = v;
     }
   }
