@@ -129,7 +129,8 @@ class Bench {
       s.codebook = codebook;
     }
     const cuda::PackedLayout at = cuda::packed_layout(s);
-    std::byte* p = filled(at.bytes, format == MatrixFormat::kBf16);
+    const bool narrowed = format == MatrixFormat::kQ4 || format == MatrixFormat::kFp8Rows;
+    std::byte* p = filled(at.bytes, format == MatrixFormat::kBf16 || narrowed);
     if (format == MatrixFormat::kExl3) {
       const std::vector<uint16_t> ones(static_cast<size_t>(std::max(n, k)), f32_to_f16(0.02f));
       ops().upload(p + at.suh, ones.data(), static_cast<size_t>(k) * 2);
@@ -258,6 +259,8 @@ void bench_linear(Bench& b, const char* name, MatrixFormat format, int32_t n, in
   const double size = static_cast<double>(n) * k *
                       (format == MatrixFormat::kBf16       ? 2
                        : format == MatrixFormat::kFp8Block ? 1
+                       : format == MatrixFormat::kFp8Rows  ? 1.03
+                       : format == MatrixFormat::kQ4       ? 0.5625
                                                            : bits / 8.0);
   const int copies = static_cast<int>(std::clamp(4e8 / size, 2.0, 24.0));
   std::vector<Matrix> ws;
@@ -296,9 +299,18 @@ void bench_experts(Bench& b, int32_t bits, Codebook codebook, bool prompt) {
   float* part = b.zeros<float>(static_cast<size_t>(most) * kHidden);
   float* weight = b.floats(static_cast<size_t>(most) * kTop, 0.125f);
   std::mt19937 random(7);
+  // The shared expert, one for each call of a case.
+  constexpr int kRoutings = 16;
+  std::vector<ExpertWeights> with_shared(kRoutings, w);
+  for (ExpertWeights& s : with_shared) {
+    s.shared_gate = b.matrix(MatrixFormat::kBf16, kExpertWidth, kHidden);
+    s.shared_up = b.matrix(MatrixFormat::kBf16, kExpertWidth, kHidden);
+    s.shared_down = b.matrix(MatrixFormat::kBf16, kHidden, kExpertWidth, 2);
+  }
+  const double shared_bytes = 3 * matrix_size(with_shared[0].shared_gate);
   for (const int32_t rows : b.rows()) {
     if (rows > 64 && !prompt) continue;
-    const int routings = rows > 64 ? 2 : 16;
+    const int routings = rows > 64 ? 2 : kRoutings;
     std::vector<int32_t*> idx;
     double distinct = 0;
     for (int i = 0; i < routings; ++i) {
@@ -324,6 +336,14 @@ void bench_experts(Bench& b, int32_t bits, Codebook codebook, bool prompt) {
     b.time(
         name, rows, routings, distinct * expert_bytes, flops,
         [&](int i) { b.ops().experts(Stage::kMain, w, x, idx[static_cast<size_t>(i)], weight, part); }, note);
+    b.time(
+        std::string(name) + " + shared bf16", rows, routings, distinct * expert_bytes + shared_bytes,
+        flops * (kTop + 1) / kTop,
+        [&](int i) {
+          const auto at = static_cast<size_t>(i);
+          b.ops().experts(Stage::kMain, with_shared[at], x, idx[at], weight, part);
+        },
+        note);
   }
 }
 
@@ -349,8 +369,70 @@ void bench_hyper(Bench& b) {
            [&](int i) {
              b.ops().hyper_pre(Stage::kMain, sites[static_cast<size_t>(i)], streams, x, post, comb);
            });
+    b.time("hyper_next", rows, kSites, matrix_size(sites[0].fn) + 3 * streams_bytes + 6.0 * rows * kHidden, 0,
+           [&](int i) {
+             b.ops().hyper_next(Stage::kMain, sites[static_cast<size_t>(i)], y, streams, x, post, comb);
+           });
     b.time("hyper_post", rows, kSites, 2 * streams_bytes + 4.0 * rows * kHidden, 0,
            [&](int) { b.ops().hyper_post(Stage::kMain, y, post, comb, kHidden, streams); });
+  }
+}
+
+/// The products around KDA and DSA that go together, in bf16.
+void bench_joined(Bench& b) {
+  constexpr int kLayers = 8;
+  constexpr int32_t kInner = kHeads * 128;
+  std::vector<Matrix> qkv, f_a, g_a, beta, f_b, g_b, qkv_a, k, gate, weights, q_b, q;
+  for (int i = 0; i < kLayers; ++i) {
+    const auto add = [&](std::vector<Matrix>& to, int32_t n, int32_t columns) {
+      to.push_back(b.matrix(MatrixFormat::kBf16, n, columns));
+    };
+    for (int j = 0; j < 3; ++j) add(qkv, kInner, kHidden);
+    for (auto* m : {&f_a, &g_a, &k, &gate}) add(*m, 128, kHidden);
+    for (auto* m : {&beta, &weights}) add(*m, 32, kHidden);
+    for (auto* m : {&f_b, &g_b}) add(*m, kInner, 128);
+    add(qkv_a, 1536, kHidden);
+    add(qkv_a, 512, kHidden);
+    add(q_b, kHeads * 256, 1536);
+    add(q, 32 * 128, 1536);
+  }
+  const auto most = static_cast<size_t>(*std::max_element(b.rows().begin(), b.rows().end()));
+  Act* x = b.act(most * kHidden);
+  Act* wide[4];
+  for (Act*& y : wide) y = b.act(most * 3 * kInner);
+  for (const int32_t rows : b.rows()) {
+    b.bind(rows, 0);
+    const auto time = [&](const char* name, const std::function<std::vector<LinearJob>(size_t)>& jobs) {
+      double bytes = 0;
+      for (const LinearJob& job : jobs(0))
+        for (const Matrix& m : job.ws) bytes += matrix_size(m) + 2.0 * rows * m.spec.n;
+      b.time(name, rows, kLayers, bytes, 0, [&](int i) {
+        const std::vector<LinearJob> list = jobs(static_cast<size_t>(i));
+        b.ops().linears(Stage::kMain, list);
+      });
+    };
+    time("products of a KDA layer's x", [&](size_t i) {
+      return std::vector<LinearJob>{{{&qkv[3 * i], 3}, x, wide[0]},
+                                    {{&f_a[i], 1}, x, wide[1]},
+                                    {{&g_a[i], 1}, x, wide[2]},
+                                    {{&beta[i], 1}, x, wide[3]}};
+    });
+    time("small products of a KDA layer's x", [&](size_t i) {
+      return std::vector<LinearJob>{
+          {{&f_a[i], 1}, x, wide[1]}, {{&g_a[i], 1}, x, wide[2]}, {{&beta[i], 1}, x, wide[3]}};
+    });
+    time("products f_b, g_b", [&](size_t i) {
+      return std::vector<LinearJob>{{{&f_b[i], 1}, x, wide[0]}, {{&g_b[i], 1}, x, wide[1]}};
+    });
+    time("products of a DSA layer's x", [&](size_t i) {
+      return std::vector<LinearJob>{{{&qkv_a[2 * i], 2}, x, wide[0]},
+                                    {{&k[i], 1}, x, wide[1]},
+                                    {{&gate[i], 1}, x, wide[2]},
+                                    {{&weights[i], 1}, x, wide[3]}};
+    });
+    time("products of a query latent", [&](size_t i) {
+      return std::vector<LinearJob>{{{&q_b[i], 1}, x, wide[0]}, {{&q[i], 1}, x, wide[1]}};
+    });
   }
 }
 
@@ -498,10 +580,18 @@ int run(int argc, char** argv) {
     bench_linear(b, "linear bf16 77440x4096 (head)", MatrixFormat::kBf16, 77440, 4096, 0, Codebook::kMcg,
                  false);
     bench_linear(b, "linear fp8 12288x4096", MatrixFormat::kFp8Block, 12288, 4096);
+    bench_linear(b, "linear fp8 rows 12288x4096 (KDA q,k,v)", MatrixFormat::kFp8Rows, 12288, 4096);
+    bench_linear(b, "linear fp8 rows 4096x4096 (KDA o)", MatrixFormat::kFp8Rows, 4096, 4096);
+    bench_linear(b, "linear fp8 rows 77440x4096 (head)", MatrixFormat::kFp8Rows, 77440, 4096, 0,
+                 Codebook::kMcg, false);
+    bench_linear(b, "linear q4 12288x4096 (KDA q,k,v)", MatrixFormat::kQ4, 12288, 4096);
+    bench_linear(b, "linear q4 4096x4096 (KDA o)", MatrixFormat::kQ4, 4096, 4096);
+    bench_linear(b, "linear q4 2048x4096 (shared gate,up)", MatrixFormat::kQ4, 2048, 4096);
     bench_linear(b, "linear EXL3 mul1 5 bits 4096x4096", MatrixFormat::kExl3, 4096, 4096, 5, Codebook::kMul1);
     bench_linear(b, "linear EXL3 mul1 6 bits 12288x4096", MatrixFormat::kExl3, 12288, 4096, 6,
                  Codebook::kMul1);
   }
+  if (wanted("products")) bench_joined(b);
   if (wanted("hyper")) bench_hyper(b);
   if (wanted("router")) bench_router(b);
   if (wanted("kda")) bench_kda(b);

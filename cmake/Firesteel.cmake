@@ -24,9 +24,14 @@ if(FIRESTEEL_SANITIZE)
 endif()
 
 if(FIRESTEEL_FUZZ)
-  target_compile_options(firesteel_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined
-    -fno-sanitize-recover=all)
-  target_link_options(firesteel_flags INTERFACE -fsanitize=address,undefined)
+  if(FIRESTEEL_FUZZ STREQUAL "FAST")
+    # For many millions of inputs: coverage alone, several times as fast.
+    target_compile_options(firesteel_flags INTERFACE -fsanitize-coverage=inline-8bit-counters,pc-table)
+  else()
+    target_compile_options(firesteel_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined
+      -fno-sanitize-recover=all)
+    target_link_options(firesteel_flags INTERFACE -fsanitize=address,undefined)
+  endif()
   add_custom_target(fuzzers)
 endif()
 

@@ -3,7 +3,7 @@
 # packages.
 #
 #   scripts/gpu.sh pack          here: gathers the third-party headers and libraries that the GPU targets need in
-#                                build/gpu-dev (7 MB), to be carried along with the tree
+#                                build/gpu-dev (15 MB), to be carried along with the tree
 #   scripts/gpu.sh run [OUT]     there: builds (in build/gpu), tests, compute-sanitizer on a part of the tests if it is
 #                                installed, benches. Logs and JSON go to OUT (build/gpu-out). Exit 0: every test passed.
 # Settings of `run`: ARCHS (default: this GPU's), STEPS (default "test sanitize bench sass"), BENCH_ARGS, TEST_FILTER.
@@ -18,25 +18,30 @@ do_pack() {
   local from=/usr/lib/x86_64-linux-gnu to=$dev/usr
   rm -rf "$dev"
   mkdir -p "$to/include" "$to/lib/x86_64-linux-gnu/cmake" "$to/share/cmake"
-  cp -r /usr/include/{gtest,gmock,fmt,spdlog,nlohmann} "$to/include/"
+  cp -r /usr/include/{gtest,gmock,fmt,spdlog,nlohmann,CLI,rapidcheck,openssl} "$to/include/"
+  cp /usr/include/rapidcheck.h "$to/include/"
+  cp /usr/include/x86_64-linux-gnu/openssl/*.h "$to/include/openssl/"
   mkdir -p "$to/include/hwy"
   cp /usr/include/xxhash.h "$to/include/"
   cp /usr/include/hwy/*.h "$to/include/hwy/"
   cp -r /usr/include/hwy/ops "$to/include/hwy/"
   cp -a $from/lib{gtest,gtest_main,gmock,gmock_main}.a $from/lib{fmt,spdlog}.so* "$to/lib/x86_64-linux-gnu/"
+  cp -a $from/librapidcheck.a $from/libcrypto.so* "$to/lib/x86_64-linux-gnu/"
   cp -r $from/cmake/{GTest,fmt,spdlog} "$to/lib/x86_64-linux-gnu/cmake/"
-  cp -r /usr/share/cmake/nlohmann_json "$to/share/cmake/"
+  cp -r /usr/share/cmake/{nlohmann_json,CLI11} "$to/share/cmake/"
   git rev-parse --short HEAD >"$dev/commit"
   du -sh "$dev"
 }
 
 targets="gpu_test ops_cuda_test cuda_pack_test bench_kernels ops_hyper_test ops_attention_test ops_indexer_test
-  ops_kda_test ops_linear_test ops_moe_test ops_rows_test"
+  ops_kda_test ops_linear_test ops_moe_test ops_rows_test model_cuda_test engine_exactness engine_ranks firesteel_core"
 
 do_build() {
   local archs=${ARCHS:-$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)}
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DFIRESTEEL_BENCH=ON -DFIRESTEEL_CUDA=ON \
-    "-DFIRESTEEL_FOLDERS=base;tensor;quant;gpu;comm;ops;ops/cuda;support;ops_cuda" \
+    "-DFIRESTEEL_FOLDERS=base;tensor;quant;gpu;comm;ops;ops/cuda;model;cache;decode;engine;core;support;ops_cuda;model_cuda" \
+    -DOPENSSL_INCLUDE_DIR="$PWD/$dev/usr/include" \
+    -DOPENSSL_CRYPTO_LIBRARY="$PWD/$dev/usr/lib/x86_64-linux-gnu/libcrypto.so" \
     "-DFIRESTEEL_CUDA_ARCHS=$archs" -DFIRESTEEL_CUDA_PTX= "-DCMAKE_PREFIX_PATH=$PWD/$dev/usr" \
     -DCMAKE_CXX_FLAGS=-Wno-error >"$out/configure.log"
   # shellcheck disable=SC2086
@@ -46,7 +51,7 @@ do_build() {
 
 do_test() {
   local failed=0 program name
-  for name in gpu/gpu_test ops_cuda/cuda_pack_test ops_cuda/ops_cuda_test ops/ops_hyper_test ops/ops_attention_test \
+  for name in gpu/gpu_test ops_cuda/cuda_pack_test ops_cuda/ops_cuda_test model_cuda/model_cuda_test ops/ops_hyper_test ops/ops_attention_test \
     ops/ops_indexer_test ops/ops_kda_test ops/ops_linear_test ops/ops_moe_test ops/ops_rows_test; do
     program=$build/tests/$name
     name=$(basename "$name")
@@ -56,6 +61,17 @@ do_test() {
       "$(grep -cE '^\[  SKIPPED \].*\(' "$out/$name.log") skipped; $(grep -E 'ms total' "$out/$name.log" | tail -n 1)"
     grep -E '^\[  FAILED  \].*\(' "$out/$name.log" | head -n 25 || true
   done
+  # All 320 requests alone, in company, in any split, continued; then on two ranks that share the GPU.
+  local model
+  for model in tiny demo; do
+    timeout 60 "$build/tests/engine/engine_exactness" --model $model --device cuda --requests "${REQUESTS:-320}" \
+      >"$out/exactness-$model.log" 2>&1 || { echo "engine_exactness $model: failed"; failed=1; }
+    cat "$out/exactness-$model.log"
+  done
+  # Ranks of one process share its hardware queues, and a rank that waits for another must not sit before it in one.
+  CUDA_DEVICE_MAX_CONNECTIONS=32 timeout 60 "$build/tests/engine/engine_ranks" --model tiny --device cuda --requests "${REQUESTS:-320}" \
+    >"$out/ranks.log" 2>&1 || { echo "engine_ranks: failed"; failed=1; }
+  cat "$out/ranks.log"
   return $failed
 }
 
@@ -76,6 +92,13 @@ do_bench() {
   # shellcheck disable=SC2086
   timeout "${BENCH_SECONDS:-150}" "$build/bench/bench_kernels" --commit "$(cat $dev/commit)" --json "$out/kernels.json" \
     ${BENCH_ARGS:-} 2>&1 | tee "$out/kernels.txt"
+  local core=$build/src/app/firesteel_core dense
+  for dense in ${DENSE:-q4 bf16}; do
+    timeout 60 "$core" bench decode --synthetic glm-5.3-flash --rank-of 2 --device cuda --dense $dense --prompt 8192 \
+      --tokens 64 --streams 1,2,4,8 --json "$out/decode-$dense.json"
+  done
+  timeout 60 "$core" bench prefill --synthetic glm-5.3-flash --rank-of 2 --device cuda --lengths 8192 \
+    --json "$out/prefill.json"
 }
 
 do_sass() {

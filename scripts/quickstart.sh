@@ -6,7 +6,13 @@ cd "$(dirname "$0")/.."
 once=${1:-}
 
 scripts/packages.sh build
-cmake --preset release -DFIRESTEEL_TESTS=OFF -DFIRESTEEL_BENCH=OFF -DCMAKE_CXX_COMPILER=g++ >/dev/null
+# Where an NVIDIA GPU is, its code is built too, if nvcc 13 is there (on DGX OS it is).
+gpu=-DFIRESTEEL_CUDA=OFF
+if arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .) && [ -n "$arch" ]; then
+  gpu="-DFIRESTEEL_CUDA=AUTO -DFIRESTEEL_CUDA_ARCHS=$arch -DFIRESTEEL_CUDA_PTX="
+fi
+# shellcheck disable=SC2086
+cmake --preset release -DFIRESTEEL_TESTS=OFF -DFIRESTEEL_BENCH=OFF -DCMAKE_CXX_COMPILER=g++ $gpu >/dev/null
 echo "Building (the first time takes some minutes) …"
 cmake --build --preset release --target firesteel
 

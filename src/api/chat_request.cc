@@ -8,6 +8,8 @@
 namespace firesteel::api {
 namespace {
 
+constexpr size_t kMaxLiftedFields = 256;  // each is looked for in the body
+
 void read_template_switches(FieldReader& in, ChatRequest* out) {
   const Json* kwargs = in.find("chat_template_kwargs");
   if (kwargs != nullptr) {
@@ -26,7 +28,11 @@ void read_template_switches(FieldReader& in, ChatRequest* out) {
   out->prompt.add_generation_prompt = generate && !go_on;
   out->prompt.continue_final_message = go_on;
   in.boolean("echo", &echo);
-  if (echo) in.fail(unsupported_parameter("echo", "echo is not supported by this server yet"));
+  if (echo && !go_on) {
+    in.fail(
+        unsupported_parameter("echo", "echo needs continue_final_message: true: it repeats that message"));
+  }
+  out->echo = echo;
 }
 
 }  // namespace
@@ -44,6 +50,10 @@ std::variant<Json, ApiError> parse_body(std::string_view text) {
                     "the request body must be a JSON object (it starts at byte 0)"};
   }
   if (const Json* extra = find_field(body, "extra_body"); extra != nullptr && extra->is_object()) {
+    if (extra->size() > kMaxLiftedFields) {
+      return invalid_value("extra_body",
+                           "extra_body may hold at most " + std::to_string(kMaxLiftedFields) + " fields");
+    }
     const Json lifted = *extra;
     for (auto it = lifted.begin(); it != lifted.end(); ++it) {
       if (!body.contains(it.key())) body[it.key()] = it.value();

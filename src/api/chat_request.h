@@ -22,6 +22,7 @@ struct ChatRequest {
   ToolChoice tools;   // `offered` has moved into the conversation
   std::string model;  // as the client named it, "" if it did not
   bool exclude_reasoning = false;
+  bool echo = false;  // the message that the reply continues is shown before it
 };
 
 struct ChatDefaults {

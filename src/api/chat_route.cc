@@ -34,6 +34,7 @@ void handle_chat(const std::shared_ptr<Service>& service, std::shared_ptr<http::
   reply.exclude_reasoning = request.exclude_reasoning;
   reply.legacy_function = request.tools.legacy;
   reply.return_token_ids = settings.return_token_ids;
+  if (request.echo) reply.echo = find_string(request.conversation.messages.back(), "content");
   if (settings.logprobs >= 0) reply.tokenizer = service->text.tokenizer.get();
   if (settings.return_token_ids) reply.prompt_tokens = std::get<ReplyPlan>(plan).requests.front().prompt;
   auto writer = make_chat_writer(exchange, std::move(reply));

@@ -4,6 +4,8 @@
 #include <set>
 #include <string>
 
+#include "base/json.h"
+
 namespace firesteel::api {
 namespace {
 
@@ -90,7 +92,7 @@ std::optional<AnswerFormat> calls_format(const Json& tools, bool forced, bool pa
   if (!forced && std::none_of(tools.begin(), tools.end(), is_strict)) return std::nullopt;
   AnswerFormat format;
   format.source.kind = grammar::GrammarSource::Kind::kToolCalls;
-  format.source.text = tools.dump(-1, ' ', false, Json::error_handler_t::replace);
+  format.source.text = dump_json(tools);
   format.source.tools = {forced, parallel, forced};
   format.param = forced ? choice_name : list_name;
   return format;

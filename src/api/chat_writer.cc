@@ -41,7 +41,9 @@ void append_logprobs(const std::string& content, const std::string& reasoning, b
 class WholeChatWriter final : public ReplyWriter {
  public:
   WholeChatWriter(std::shared_ptr<http::Exchange> exchange, ChatReplyOptions options)
-      : exchange_(std::move(exchange)), options_(std::move(options)), choices_(options_.choices) {}
+      : exchange_(std::move(exchange)), options_(std::move(options)), choices_(options_.choices) {
+    for (Choice& c : choices_) c.content = options_.echo;
+  }
 
   void begin() override {}
   void reasoning(int choice, std::string_view text) override {
@@ -156,6 +158,7 @@ class StreamChatWriter final : public ReplyWriter {
   void begin() override {
     exchange_->open_stream({}, ": keepalive\n\n");
     for (int i = 0; i < options_.choices; ++i) chunk(i, "{\"role\":\"assistant\",\"content\":\"\"}");
+    for (int i = 0; i < options_.choices; ++i) text_chunk(i, "{\"content\":", options_.echo, "", "");
     send();
   }
   void reasoning(int choice, std::string_view text) override {

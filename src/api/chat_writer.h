@@ -23,6 +23,7 @@ struct ChatReplyOptions {
   bool continuous_usage = false;
   bool legacy_function = false;        // a call goes out as message.function_call
   bool exclude_reasoning = false;      // counted in usage, not shown
+  std::string echo;                    // begins the content of every choice
   std::vector<int32_t> prompt_tokens;  // shown when return_token_ids is set
   bool return_token_ids = false;
   const Tokenizer* tokenizer = nullptr;  // log-probabilities are wanted; outlives the writer

@@ -8,6 +8,7 @@ namespace firesteel::api {
 namespace {
 
 constexpr size_t kMaxPrompts = 64;
+constexpr int64_t kMaxBestOf = 20;
 
 bool is_id_list(const Json& value, int32_t id_count, std::vector<int32_t>* out) {
   if (!value.is_array() || value.empty()) return false;
@@ -53,6 +54,7 @@ struct CompletionRequest {
   std::string model;
   bool echo = false;
   bool score_only = false;  // max_tokens 0
+  int64_t best_of = 1;      // choices made for each prompt; settings.choices of them are shown
 };
 
 std::variant<CompletionRequest, ApiError> parse(const Json& body, const ChatDefaults& defaults) {
@@ -72,10 +74,10 @@ std::variant<CompletionRequest, ApiError> parse(const Json& body, const ChatDefa
   in.string("suffix", &suffix);
   if (!suffix.empty())
     in.fail(unsupported_parameter("suffix", "suffix is not supported: the model only continues"));
-  int64_t best_of = out.settings.choices;
-  in.integer("best_of", 1, 20, &best_of);
-  if (best_of != out.settings.choices) {
-    in.fail(unsupported_parameter("best_of", "best_of other than n is not supported by this server yet"));
+  out.best_of = out.settings.choices;
+  in.integer("best_of", out.settings.choices, kMaxBestOf, &out.best_of);
+  if (out.best_of != out.settings.choices && (out.settings.stream || out.score_only)) {
+    in.fail_value("best_of", "best_of above n needs whole replies: without stream, with max_tokens above 0");
   }
   if (!in.ok()) return *in.error();
   return out;
@@ -103,13 +105,17 @@ void handle_completions(const std::shared_ptr<Service>& service, std::shared_ptr
 
   ReplyPlan plan;
   CompletionReplyOptions reply;
+  ReplySettings each = request.settings;  // of one prompt
+  each.choices = request.best_of;
+  if (request.best_of != request.settings.choices) each.logprobs = std::max(each.logprobs, 0);  // to rank by
   for (std::vector<int32_t>& ids : std::get<std::vector<std::vector<int32_t>>>(prompts)) {
     const std::string text = request.echo ? service->text.tokenizer->decode(ids) : "";
-    auto one = make_plan(*service, request.settings, {std::move(ids), false, ""}, "prompt", *exchange);
+    auto one = make_plan(*service, each, {std::move(ids), false, ""}, "prompt", *exchange);
     if (auto* error = std::get_if<ApiError>(&one)) return respond_error(*exchange, *error);
     ReplyPlan& part = std::get<ReplyPlan>(one);
     for (GenerationRequest& r : part.requests) {
       plan.requests.push_back(std::move(r));
+      if (each.return_token_ids) reply.prompts.push_back(plan.requests.back().prompt);
       if (!request.echo) continue;
       reply.echo.push_back(text);
       reply.first_ids.push_back(plan.requests.back().prompt.front());
@@ -124,6 +130,9 @@ void handle_completions(const std::shared_ptr<Service>& service, std::shared_ptr
   if (request.settings.logprobs >= 0) reply.tokenizer = service->text.tokenizer.get();
   reply.model = reply_model(*service, request.model);
   reply.choices = static_cast<int>(plan.requests.size());
+  reply.return_token_ids = each.return_token_ids;
+  reply.best_of = static_cast<int>(request.best_of);
+  reply.keep = static_cast<int>(request.settings.choices);
   reply.stream = request.settings.stream;
   reply.stream_usage = request.settings.stream_usage;
   reply.continuous_usage = request.settings.continuous_usage;

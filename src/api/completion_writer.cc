@@ -1,5 +1,8 @@
 #include "api/completion_writer.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "api/usage_json.h"
 #include "base/json.h"
 #include "http/message.h"
@@ -40,7 +43,7 @@ class CompletionWriter final : public ReplyWriter {
     }
     const std::string scores = scores_[choice].take();
     out_ += "data: " + head_;
-    append_choice(choice, text, scores, nullptr, &out_);
+    append_choice(choice, text, scores, std::nullopt, &out_);
     close_chunk();
   }
   void scores(int choice, std::span<const TokenReport> tokens) override {
@@ -64,9 +67,11 @@ class CompletionWriter final : public ReplyWriter {
   void end(const Usage& usage, const ReplyStats& stats) override {
     if (options_.stream) return end_stream(usage, stats);
     std::string out = head_;
-    for (size_t i = 0; i < texts_.size(); ++i) {
+    const std::vector<size_t> shown = best_choices();
+    for (size_t i = 0; i < shown.size(); ++i) {
+      const size_t c = shown[i];
       if (i != 0) out += ",";
-      append_choice(static_cast<int>(i), texts_[i], scores_[i].take(), &ends_[i], &out);
+      append_choice(static_cast<int>(i), texts_[c], scores_[c].take(), c, &out);
     }
     out += "],\"usage\":";
     append_usage(usage, &out);
@@ -133,17 +138,41 @@ class CompletionWriter final : public ReplyWriter {
     int64_t characters_ = 0;
   };
 
-  void append_choice(int choice, std::string_view text, const std::string& scores, const ChoiceEnd* end,
+  /// Of each prompt's choices those to show, the likeliest first; equal ones in the order of their seeds.
+  std::vector<size_t> best_choices() const {
+    std::vector<size_t> order(ends_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    const auto group = static_cast<size_t>(options_.best_of), keep = static_cast<size_t>(options_.keep);
+    if (group == keep) return order;
+    std::vector<size_t> out;
+    for (size_t first = 0; first < order.size(); first += group) {
+      const auto begin = order.begin() + static_cast<ptrdiff_t>(first);
+      std::stable_sort(begin, begin + static_cast<ptrdiff_t>(group),
+                       [&](size_t a, size_t b) { return ends_[a].mean_logprob > ends_[b].mean_logprob; });
+      out.insert(out.end(), begin, begin + static_cast<ptrdiff_t>(keep));
+    }
+    return out;
+  }
+
+  /// `ended`: the choice as it was made, once it is over.
+  void append_choice(int index, std::string_view text, const std::string& scores, std::optional<size_t> ended,
                      std::string* out) const {
-    *out += "{\"index\":" + std::to_string(choice) + ",\"text\":";
+    *out += "{\"index\":" + std::to_string(index) + ",\"text\":";
     append_json_string(text, false, out);
     *out += ",\"logprobs\":" + (scores.empty() ? "null" : scores) + ",\"finish_reason\":";
-    if (end == nullptr) {
+    if (!ended) {
       *out += "null}";
       return;
     }
-    *out += "\"" + std::string(finish_reason_name(end->end)) + "\",\"stop_reason\":";
-    append_stop_reason(*end, out);
+    const ChoiceEnd& end = ends_[*ended];
+    *out += "\"" + std::string(finish_reason_name(end.end)) + "\",\"stop_reason\":";
+    append_stop_reason(end, out);
+    if (options_.return_token_ids) {
+      *out += ",\"prompt_token_ids\":";
+      append_token_ids(options_.prompts[*ended], out);
+      *out += ",\"token_ids\":";
+      append_token_ids(end.tokens, out);
+    }
     *out += "}";
   }
   void close_chunk() {
@@ -160,7 +189,7 @@ class CompletionWriter final : public ReplyWriter {
     for (size_t i = 0; i < ends_.size(); ++i) {
       const bool last = i + 1 == ends_.size();
       out_ += "data: " + head_;
-      append_choice(static_cast<int>(i), "", "", &ends_[i], &out_);
+      append_choice(static_cast<int>(i), "", "", i, &out_);
       out_ += "]";
       const bool continuous = options_.continuous_usage && options_.stream_usage != StreamUsage::kNone;
       if (continuous || (last && options_.stream_usage == StreamUsage::kOnFinish)) {

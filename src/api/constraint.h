@@ -15,6 +15,7 @@
 #include "grammar/compiler.h"
 
 namespace firesteel {
+class Histogram;
 class Tokenizer;
 }
 
@@ -50,7 +51,8 @@ class AnswerFormats {
   grammar::GrammarCache cache_;
 };
 
-/// A fresh constraint of one reply.
-std::shared_ptr<TokenConstraint> make_constraint(const grammar::Compiled& compiled);
+/// A fresh constraint of one reply. `fill_seconds` observes every mask.
+std::shared_ptr<TokenConstraint> make_constraint(const grammar::Compiled& compiled,
+                                                 std::shared_ptr<Histogram> fill_seconds);
 
 }  // namespace firesteel::api

@@ -82,6 +82,8 @@ void handle_health(const Service& service, http::Exchange& exchange, const http:
     body["rounds_total"] = stats.rounds;
     body["streams"] = {{"running", stats.running}, {"max", info.max_streams}};
     body["context_length"] = info.window;
+    if (!info.device.empty()) body["device"] = info.device;
+    if (!info.formats.empty()) body["formats"] = info.formats;
     body["pool_tokens"] = info.pool_tokens;
     body["pool_free_tokens"] =
         stats.pages_total > 0 ? info.pool_tokens / stats.pages_total * stats.pages_free : info.pool_tokens;

@@ -10,6 +10,8 @@ namespace {
 constexpr size_t kMaxKeyStatusPairs = 256, kMaxCodes = 64;
 
 const std::vector<double> kSeconds = {0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300};
+const std::vector<double> kFillSeconds = {1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 2e-4,
+                                          3e-4, 5e-4, 1e-3, 3e-3, 1e-2, 0.1};
 const std::vector<double> kGapSeconds = {0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05,
                                          0.075, 0.1,    0.15,  0.25, 0.5,   1,    2.5,  5};
 const std::vector<double> kTokens = {1,      2,       5,       10,      20,       50,     100,
@@ -86,7 +88,10 @@ ApiMetrics::ApiMetrics(std::string model)
           {"result"}, 4)),
       grammar_compile(registry_.histogram(
           metric_family(model_, "grammar_compile_seconds", "", "From a constraint's text to its grammar."),
-          kSeconds)) {
+          kSeconds)),
+      grammar_fill(registry_.histogram(metric_family(model_, "grammar_fill_seconds", "",
+                                                     "To find the tokens that a constraint allows next."),
+                                       kFillSeconds)) {
   for (const char* reason : {"stop", "length", "abort", "error"}) finished_reasons.at({reason});
   tool_calls.at({"parsed"});
 }

@@ -43,6 +43,7 @@ class ApiMetrics {
   Histogram &prompt_tokens, &generation_tokens;                               // a reply
   CounterSet& tool_calls;                                                     // result
   Histogram& grammar_compile;                                                 // seconds, cached ones included
+  Histogram& grammar_fill;                                                    // seconds, one mask of tokens
 };
 
 /// Follows one generation from its admission to its end and records its figures. Used on one sequence. One

@@ -94,6 +94,7 @@ std::variant<ReplyPlan, ApiError> make_plan(const Service& service, const ReplyS
   plan.text.stop_in_reasoning = settings.stop_in_reasoning;
   plan.text.include_stop = settings.include_stop;
   plan.stop_token_ids = settings.stop_token_ids;
+  plan.predicted = settings.predicted;
   GenerationRequest request;
   request.prompt = std::move(prompt.ids);
   request.sampling = settings.sampling;
@@ -108,16 +109,17 @@ std::variant<ReplyPlan, ApiError> make_plan(const Service& service, const ReplyS
   request.rules = settings.rules;
   request.rules.think = think_rules(service, prompt.in_think, settings.think_budget, request.max_tokens);
   request.logprobs = settings.logprobs;
+  const std::shared_ptr<Histogram> fill_time(service.metrics, &service.metrics->grammar_fill);
   if (settings.choices > 1) {
     // Choice i draws with seed + i, also when the seed is the prompt's own.
     const uint64_t seed = request.sampling.seed.value_or(prompt_seed(request.prompt));
     for (int64_t i = 0; i < settings.choices; ++i) {
       plan.requests.push_back(request);
       plan.requests.back().sampling.seed = seed + static_cast<uint64_t>(i);
-      if (constraint) plan.requests.back().constraint = make_constraint(*constraint);
+      if (constraint) plan.requests.back().constraint = make_constraint(*constraint, fill_time);
     }
   } else {
-    if (constraint) request.constraint = make_constraint(*constraint);
+    if (constraint) request.constraint = make_constraint(*constraint, fill_time);
     plan.requests.push_back(std::move(request));
   }
   return plan;

@@ -21,6 +21,7 @@ struct Usage {
   int64_t cached = 0;      // of the prompt, resumed from a kept state
   int64_t completion = 0;  // every token that was decoded and kept
   int64_t reasoning = 0;   // through the closing think marker
+  bool predicted = false;  // the request offered a prediction
 };
 
 struct ReplyCall {
@@ -34,6 +35,7 @@ struct ChoiceEnd {
   std::optional<std::string> stop_string;  // the one that matched
   std::optional<int32_t> stop_token;       // a caller's own stop token
   std::vector<int32_t> tokens;             // all of the choice's tokens, for return_token_ids
+  double mean_logprob = 0;                 // of these tokens, where log-probabilities are known
 };
 
 /// Figures of one reply for its server_stats block; negative: not known.

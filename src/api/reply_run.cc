@@ -262,6 +262,10 @@ void ReplyRun::end_choice(int index, ReplyEnd end, std::optional<int32_t> stop_t
   out.stop_token = stop_token;
   const auto tokens = c.generation->tokens().first(c.read);
   out.tokens.assign(tokens.begin(), tokens.end());
+  if (c.generation->reports_logprobs() && !tokens.empty()) {
+    for (size_t i = 0; i < tokens.size(); ++i) out.mean_logprob += c.generation->logprobs(i)[0].logprob;
+    out.mean_logprob /= static_cast<double>(tokens.size());
+  }
   c.meter.finished(end == ReplyEnd::kLength ? FinishReason::kLength : FinishReason::kStop,
                    c.generation->times());
   writer_->end_choice(index, out);
@@ -299,6 +303,7 @@ void ReplyRun::finish() {
 Usage ReplyRun::usage() const {
   Usage u;
   u.prompt = plan_.prompt_tokens;
+  u.predicted = plan_.predicted;
   for (const auto& c : choices_) {
     u.completion += static_cast<int64_t>(c->read);
     u.reasoning += c->text.reasoning_tokens();

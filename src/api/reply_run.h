@@ -23,6 +23,7 @@ struct ReplyPlan {
   ReplyOptions text;                        // how tokens become text; its end ids are set from the requests
   std::vector<int32_t> stop_token_ids;      // the caller's own, also among the requests' end ids
   std::string conversation;                 // key under which replies with calls are remembered; "": not
+  bool predicted = false;                   // usage counts a prediction's tokens
   bool score_only = false;                  // the reply is empty: only the prompt's log-probabilities matter
 };
 

@@ -32,7 +32,7 @@ struct Service : std::enable_shared_from_this<Service> {
   int64_t created = 0;           // when the server started, seconds since the epoch
   std::atomic<Engine*> engine{nullptr};
   std::atomic<bool> stopping{false};
-  std::unique_ptr<ApiMetrics> metrics;
+  std::shared_ptr<ApiMetrics> metrics;
   std::unique_ptr<ReplyMemory> memory;  // null: switched off
   std::shared_ptr<ResponseStore> responses = std::make_shared<ResponseStore>();
 

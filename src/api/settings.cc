@@ -94,6 +94,37 @@ void read_penalties(FieldReader& in, ReplyRules* out) {
   in.number("repetition_penalty", 0.01, 100, &out->repetition);
 }
 
+// A text that the reply may resemble. It can only save time, by being offered to a drafter, and no drafter
+// here takes one yet: the reply is the same and none of its tokens are counted as accepted.
+void read_prediction(FieldReader& in, ReplySettings* out) {
+  const Json* v = in.find("prediction");
+  if (v == nullptr) return;
+  const Json* content = find_field(*v, "content");
+  bool good = find_string(*v, "type") == "content" && content != nullptr;
+  if (good && !content->is_string()) {
+    good = content->is_array();
+    for (size_t i = 0; good && i < content->size(); ++i) {
+      const Json* text = find_field((*content)[i], "text");
+      good = text != nullptr && text->is_string();
+    }
+  }
+  if (!good) {
+    return in.fail_value(
+        "prediction",
+        "prediction must be {\"type\": \"content\", \"content\": a string or text parts}, or null");
+  }
+  out->predicted = true;
+}
+
+// Requests share kept prompts only under the same salt. No prompt outlives its request yet, so there is
+// nothing to keep apart.
+void check_cache_salt(FieldReader& in) {
+  const Json* v = in.find("cache_salt");
+  if (v != nullptr && (!v->is_string() || v->get_ref<const std::string&>().empty())) {
+    in.fail_value("cache_salt", "cache_salt must be a string that is not empty, or null");
+  }
+}
+
 }  // namespace
 
 void read_settings(FieldReader& in, const SettingDefaults& defaults,
@@ -129,6 +160,8 @@ void read_settings(FieldReader& in, const SettingDefaults& defaults,
   bool draft = true;  // drafted equals serial, so the switch changes no reply
   in.boolean("draft", &draft);
   read_priority(in, out);
+  read_prediction(in, out);
+  check_cache_salt(in);
   read_stops(in, out);
   read_stream(in, out);
 }

@@ -44,6 +44,7 @@ struct ReplySettings {
   bool ignore_eos = false;
   bool background = false;
   bool return_token_ids = false;
+  bool predicted = false;  // `prediction` was sent: usage then counts its tokens
   bool stream = false;
   StreamUsage stream_usage = StreamUsage::kOnFinish;
   bool continuous_usage = false;

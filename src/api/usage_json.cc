@@ -28,6 +28,7 @@ void append_usage(const Usage& u, std::string* out) {
   out->append(",\"total_tokens\":").append(std::to_string(u.prompt + u.completion));
   out->append(",\"prompt_tokens_details\":{\"cached_tokens\":").append(std::to_string(u.cached));
   out->append("},\"completion_tokens_details\":{\"reasoning_tokens\":").append(std::to_string(u.reasoning));
+  if (u.predicted) out->append(",\"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0");
   out->append("}}");
 }
 

@@ -1,8 +1,10 @@
 #include "app/api_options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <thread>
 
-#include "app/model_text.h"
+#include "app/model_options.h"
 
 namespace firesteel {
 
@@ -21,6 +23,16 @@ void add_api_options(CLI::App* app, ApiFlags* flags) {
   app->add_flag("--answer-reserve", flags->answer_reserve,
                 "close a think block while a quarter of the reply's limit (at most 1024 tokens) is left");
   app->add_flag("--loop-guard", flags->loop_guard, "close a think block that repeats itself");
+  app->add_flag("--no-thinking", flags->no_thinking, "do not think where a request does not say");
+  app->add_option("--effort", flags->effort, "effort of thinking where a request names none")
+      ->check(CLI::IsMember({"low", "high", "max"}))
+      ->capture_default_str();
+  app->add_flag("--clear-thinking", flags->clear_thinking,
+                "leave reasoning before the last user message out of prompts where a request does not say");
+  app->add_flag("--random-seed", flags->random_seed,
+                "draw a fresh seed for requests without one; the same request then gets another reply");
+  app->add_flag("--trust-caller-markup", flags->trust_caller_markup,
+                "read <|user|>, <think> and the like in callers' texts as control tokens");
   app->add_flag("--forget-replies", flags->forget_replies,
                 "do not put reasoning and call markup that clients lost back into histories");
   app->add_option("--api-key", flags->api_keys, "key that requests must carry; may be repeated")
@@ -41,6 +53,8 @@ api::ApiOptions api_options(const ApiFlags& flags, const std::string& model_dir,
   api::ApiOptions api;
   api.http.host = flags.host;
   api.http.port = static_cast<uint16_t>(flags.port);
+  // Rendering and tokenizing a long prompt takes a second of one of these; the others go on.
+  api.http.worker_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency() / 4), 2, 8);
   api.model_id = model_name(model_dir);
   if (!flags.model_names.empty()) {
     api.model_id = flags.model_names.front();
@@ -55,6 +69,11 @@ api::ApiOptions api_options(const ApiFlags& flags, const std::string& model_dir,
   api.thinking_budget = flags.thinking_budget;
   api.answer_reserve = flags.answer_reserve;
   api.loop_guard = flags.loop_guard;
+  api.thinking = !flags.no_thinking;
+  api.effort = flags.effort;
+  api.clear_thinking = flags.clear_thinking;
+  api.random_seed = flags.random_seed;
+  api.trust_caller_markup = flags.trust_caller_markup;
   api.remember_replies = !flags.forget_replies;
   api.end_ids = config.eos_ids;
   return api;

@@ -21,6 +21,11 @@ struct ApiFlags {
   int thinking_budget = 0;                // reply tokens of reasoning, where a request names no limit; 0: none
   bool answer_reserve = false;            // close a think block that would leave no room for an answer
   bool loop_guard = false;                // close a think block that repeats itself
+  bool no_thinking = false;               // where a request does not say
+  std::string effort = "max";             // of thinking, where a request names none: low, high or max
+  bool clear_thinking = false;            // earlier reasoning is left out of prompts
+  bool random_seed = false;               // a fresh seed for requests without one
+  bool trust_caller_markup = false;       // control tokens that callers spell are control tokens
   bool forget_replies = false;            // histories are taken as clients send them
   std::vector<std::string> api_keys;      // "KEY" or "LABEL: KEY"
   std::string api_key_file;               // such lines; read again when it changes

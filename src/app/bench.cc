@@ -3,31 +3,10 @@
 #include <CLI/CLI.hpp>
 
 namespace firesteel {
-namespace {
 
-std::string quoted(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
-void add_json(CLI::App* app, std::string* file) {
-  app->add_option("--json", *file, "file to write the figures to, with machine, build and command")
-      ->type_name("FILE");
-}
-
-CLI::Option* add_numbers(CLI::App* app, const std::string& name, std::vector<int>* out,
-                         const std::string& help, int low, int high) {
-  return app->add_option(name, *out, help)->delimiter(',')->check(CLI::Range(low, high));
-}
-
-}  // namespace
-
-BenchCommands::BenchCommands(CLI::App& program) {
-  bench_ = program.add_subcommand("bench", "measure: a served model, decode, prefill, the tokenizer");
+BenchCommands::BenchCommands(CLI::App& program)
+    : bench_(program.add_subcommand("bench", "measure: a served model, decode, prefill, the tokenizer")),
+      models_(*bench_) {
   bench_->require_subcommand(1);
 
   serve_app_ =
@@ -40,35 +19,17 @@ BenchCommands::BenchCommands(CLI::App& program) {
       ->delimiter(',')
       ->check(CLI::IsMember({"structured", "prose", "code"}))
       ->capture_default_str();
-  add_numbers(serve_app_, "--streams", &serve_.streams, "numbers of streams at once", 1, 256)
+  add_number_list(serve_app_, "--streams", &serve_.streams, "numbers of streams at once", 1, 256)
       ->capture_default_str();
   serve_app_->add_option("--tokens", serve_.tokens, "tokens of a reply")
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
-  add_numbers(serve_app_, "--prefill", &serve_.prefill,
+  add_number_list(serve_app_, "--prefill", &serve_.prefill,
               "also prompts of about so many tokens: 8192,16384,… with a passphrase to find", 256, 1 << 21);
   serve_app_->add_option("--timeout", serve_.timeout_s, "longest silence of a stream in seconds")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
-  add_json(serve_app_, &serve_.json_file);
-
-  decode_app_ = bench_->add_subcommand("decode", "reply tokens per second of a model in this process");
-  add_model_options(decode_app_, &decode_.model);
-  add_numbers(decode_app_, "--streams", &decode_.streams, "numbers of replies at once", 1, 64)
-      ->capture_default_str();
-  decode_app_->add_option("--prompt", decode_.prompt, "prompt tokens of each")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  decode_app_->add_option("--tokens", decode_.tokens, "reply tokens of each")
-      ->check(CLI::Range(2, 1 << 20))
-      ->capture_default_str();
-  add_json(decode_app_, &decode_.json_file);
-
-  prefill_app_ = bench_->add_subcommand("prefill", "prompt tokens per second of a model in this process");
-  add_model_options(prefill_app_, &prefill_.model);
-  add_numbers(prefill_app_, "--lengths", &prefill_.lengths, "prompt lengths in tokens", 1, 1 << 21)
-      ->capture_default_str();
-  add_json(prefill_app_, &prefill_.json_file);
+  add_json_option(serve_app_, &serve_.json_file);
 
   tokenizer_app_ = bench_->add_subcommand("tokenizer", "loading, encoding and decoding, one thread");
   tokenizer_app_->add_option("--model", tokenizer_.dir, "directory with tokenizer.json")
@@ -80,19 +41,16 @@ BenchCommands::BenchCommands(CLI::App& program) {
   tokenizer_app_->add_option("--seconds", tokenizer_.seconds, "time for each figure")
       ->check(CLI::Range(0.01, 600.0))
       ->capture_default_str();
-  add_json(tokenizer_app_, &tokenizer_.json_file);
+  add_json_option(tokenizer_app_, &tokenizer_.json_file);
 }
 
 bool BenchCommands::chosen() const { return bench_->parsed(); }
 
 int BenchCommands::run(int argc, char** argv) {
-  std::string command = "firesteel";
-  for (int i = 1; i < argc; ++i) command += " " + quoted(argv[i]);
-  serve_.command = decode_.command = prefill_.command = tokenizer_.command = command;
-  if (serve_app_->parsed()) return run_bench_serve(serve_);
-  if (decode_app_->parsed()) return run_bench_decode(decode_);
-  if (prefill_app_->parsed()) return run_bench_prefill(prefill_);
-  return run_bench_tokenizer(tokenizer_);
+  const std::string command = command_line(argc, argv);
+  if (models_.chosen()) return models_.run(command);
+  serve_.command = tokenizer_.command = command;
+  return serve_app_->parsed() ? run_bench_serve(serve_) : run_bench_tokenizer(tokenizer_);
 }
 
 }  // namespace firesteel

@@ -6,11 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "app/commands.h"
-
-namespace CLI {
-class App;
-}
+#include "app/bench_models.h"
 
 namespace firesteel {
 
@@ -26,22 +22,6 @@ struct BenchServeOptions {
   std::string json_file, command;
 };
 int run_bench_serve(const BenchServeOptions& options);
-
-struct BenchDecodeOptions {
-  ModelOptions model;
-  std::vector<int> streams = {1, 4};
-  int prompt = 64;
-  int tokens = 64;
-  std::string json_file, command;
-};
-int run_bench_decode(const BenchDecodeOptions& options);
-
-struct BenchPrefillOptions {
-  ModelOptions model;
-  std::vector<int> lengths = {128, 512, 2048};
-  std::string json_file, command;
-};
-int run_bench_prefill(const BenchPrefillOptions& options);
 
 struct BenchTokenizerOptions {
   std::string dir;
@@ -62,10 +42,9 @@ class BenchCommands {
 
  private:
   CLI::App* bench_;
-  CLI::App *serve_app_, *decode_app_, *prefill_app_, *tokenizer_app_;
+  ModelBenches models_;
+  CLI::App *serve_app_, *tokenizer_app_;
   BenchServeOptions serve_;
-  BenchDecodeOptions decode_;
-  BenchPrefillOptions prefill_;
   BenchTokenizerOptions tokenizer_;
 };
 

@@ -2,13 +2,63 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "app/bench.h"
+#include "app/bench_models.h"
 #include "app/bench_engine.h"
+#include "app/bench_forward.h"
 #include "app/bench_report.h"
-#include "app/model_text.h"
 
 namespace firesteel {
 namespace {
+
+double quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
+Status bench_steps(const BenchDecodeOptions& options) {
+  const int most = *std::max_element(options.streams.begin(), options.streams.end());
+  const int rounds = static_cast<int>(options.streams.size()), warm_up = 4;
+  ASSIGN_OR_RETURN(const auto bench,
+                   ForwardBench::open(options.model, options.synthetic, most,
+                                      options.prompt + rounds * (options.tokens + warm_up + 1)));
+  for (int i = 0; i < most; ++i) {
+    ASSIGN_OR_RETURN(const auto chunks, bench->fill(i, options.prompt));
+    (void)chunks;
+  }
+  TextTable table({"streams", "experts a layer", "step ms", "p90", "tok/s all"});
+  auto rows = nlohmann::ordered_json::array();
+  for (const int count : options.streams) {
+    // The first steps of a number of streams are issued and recorded.
+    std::vector<double> ms;
+    for (int i = -warm_up; i < options.tokens; ++i) {
+      ASSIGN_OR_RETURN(const double one, bench->step(count));
+      if (i >= 0) ms.push_back(one);
+    }
+    ASSIGN_OR_RETURN(const double experts, bench->distinct_experts(count));
+    const double p50 = quantile(ms, 0.5), p90 = quantile(ms, 0.9);
+    table.add({std::to_string(count), number_text(experts, 1), number_text(p50, 3), number_text(p90, 3),
+               number_text(count / (p50 * 1e-3), 1)});
+    rows.push_back({{"streams", count},
+                    {"distinct_experts_of_a_layer", experts},
+                    {"step_ms", {{"p50", p50}, {"p90", p90}}},
+                    {"tokens_per_s_all", count / (p50 * 1e-3)}});
+  }
+  const std::string part =
+      options.synthetic.rank_of > 1 ? ", one rank of " + std::to_string(options.synthetic.rank_of) + " alone" : "";
+  const std::string device(bench->device());
+  std::printf("%s%s on %s, %s, context %d, steps of %d\n\n%s", options.synthetic.shape.c_str(), part.c_str(),
+              device.c_str(), bench->formats().c_str(), options.prompt, options.tokens, table.text().c_str());
+  return write_bench_json(options.json_file, "Decode steps of random weights, forward passes with logits",
+                          options.command,
+                          {{"model", options.synthetic.shape},
+                           {"rank_of", options.synthetic.rank_of},
+                           {"device", device},
+                           {"formats", bench->formats()},
+                           {"weight_bytes", bench->weight_bytes()},
+                           {"context", options.prompt},
+                           {"steps", options.tokens},
+                           {"runs", std::move(rows)}});
+}
 
 Status bench_decode(const BenchDecodeOptions& options) {
   const int most = *std::max_element(options.streams.begin(), options.streams.end());
@@ -48,7 +98,7 @@ Status bench_decode(const BenchDecodeOptions& options) {
 }  // namespace
 
 int run_bench_decode(const BenchDecodeOptions& options) {
-  const Status done = bench_decode(options);
+  const Status done = options.synthetic.shape.empty() ? bench_decode(options) : bench_steps(options);
   return done.ok() ? 0 : report(done.error());
 }
 

@@ -1,14 +1,44 @@
 // bench prefill: prompt tokens per second of a model in this process, by prompt length.
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 
-#include "app/bench.h"
+#include "app/bench_models.h"
 #include "app/bench_engine.h"
+#include "app/bench_forward.h"
 #include "app/bench_report.h"
-#include "app/model_text.h"
 
 namespace firesteel {
 namespace {
+
+Status bench_chunks(const BenchPrefillOptions& options) {
+  const int longest = *std::max_element(options.lengths.begin(), options.lengths.end());
+  ASSIGN_OR_RETURN(const auto bench,
+                   ForwardBench::open(options.model, options.synthetic, 1, std::max(longest, 64)));
+  ASSIGN_OR_RETURN(const auto warm_up, bench->fill(0, std::min(longest, 2 * ForwardBench::kChunk)));
+  TextTable table({"prompt tokens", "tok/s", "first chunk ms", "last chunk ms"});
+  auto rows = nlohmann::ordered_json::array();
+  for (const int length : options.lengths) {
+    ASSIGN_OR_RETURN(const std::vector<double> chunks, bench->fill(0, length));
+    const double ms = std::accumulate(chunks.begin(), chunks.end(), 0.0), rate = length / (ms * 1e-3);
+    table.add({std::to_string(length), number_text(rate, 0), number_text(chunks.front(), 1),
+               number_text(chunks.back(), 1)});
+    rows.push_back({{"prompt_tokens", length}, {"tokens_per_s", rate}, {"chunk_ms", chunks}});
+  }
+  const std::string part =
+      options.synthetic.rank_of > 1 ? ", one rank of " + std::to_string(options.synthetic.rank_of) + " alone" : "";
+  const std::string device(bench->device());
+  std::printf("%s%s on %s, %s, chunks of %d\n\n%s", options.synthetic.shape.c_str(), part.c_str(), device.c_str(),
+              bench->formats().c_str(), ForwardBench::kChunk, table.text().c_str());
+  return write_bench_json(options.json_file, "Prompt chunks of random weights, forward passes", options.command,
+                          {{"model", options.synthetic.shape},
+                           {"rank_of", options.synthetic.rank_of},
+                           {"device", device},
+                           {"formats", bench->formats()},
+                           {"weight_bytes", bench->weight_bytes()},
+                           {"chunk_rows", ForwardBench::kChunk},
+                           {"runs", std::move(rows)}});
+}
 
 Status bench_prefill(const BenchPrefillOptions& options) {
   const int longest = *std::max_element(options.lengths.begin(), options.lengths.end());
@@ -39,7 +69,7 @@ Status bench_prefill(const BenchPrefillOptions& options) {
 }  // namespace
 
 int run_bench_prefill(const BenchPrefillOptions& options) {
-  const Status done = bench_prefill(options);
+  const Status done = options.synthetic.shape.empty() ? bench_prefill(options) : bench_chunks(options);
   return done.ok() ? 0 : report(done.error());
 }
 

@@ -6,24 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "app/api_options.h"
+#include "app/model_options.h"
 #include "base/result.h"
 
-namespace CLI {
-class App;
-}
-
 namespace firesteel {
-
-/// Which model, and on what.
-struct ModelOptions {
-  std::string dir;
-  std::string device = "auto";  // auto, cpu
-  int threads = 0;              // CPU backend; 0 = one per hardware thread
-};
-
-/// --model, --device, --threads.
-void add_model_options(CLI::App* app, ModelOptions* o);
 
 /// How many processes share the model, and which one this is.
 struct RankOptions {
@@ -32,16 +18,6 @@ struct RankOptions {
   std::string leader;  // HOST[:PORT] of rank 0; on rank 0: where it listens
   bool quiet = false;  // the ranks that this one starts log warnings only
 };
-
-struct ServeOptions {
-  ModelOptions model;
-  RankOptions ranks;
-  ApiFlags api;
-  int streams = 8;  // requests in one batch
-  std::string context = "auto";
-  bool verbose = false, quiet = false;
-};
-int run_serve(const ServeOptions& options);
 
 struct GenerateOptions {
   ModelOptions model;
@@ -71,6 +47,15 @@ struct LogitsOptions {
   bool layers = false;
 };
 int run_logits(const LogitsOptions& options);
+
+struct EvalOptions {
+  ModelOptions model;
+  std::string against;
+  int context = 2048;  // tokens scored together
+  std::vector<std::string> files;
+  bool json = false;
+};
+int run_eval(const EvalOptions& options);
 
 int run_version();
 

@@ -6,7 +6,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "app/machine.h"
 #include "app/open_model.h"
 #include "model/checkpoint.h"
 #include "model/weight_map.h"
@@ -44,10 +43,10 @@ std::map<std::string, uint64_t> stored_formats(const Checkpoint& checkpoint) {
 
 Result<nlohmann::ordered_json> describe(const InfoOptions& options) {
   ASSIGN_OR_RETURN(const int32_t window, parse_context(options.context));
-  ASSIGN_OR_RETURN(const auto ops, make_ops(options.model));
+  ASSIGN_OR_RETURN(const auto ops, make_ops(options.model, 0));
   const uint64_t usable = options.assume_free_gib > 0
                               ? static_cast<uint64_t>(std::llround(options.assume_free_gib * (1ull << 30)))
-                              : usable_memory();
+                              : usable_memory(*ops, 1);
   OpenRequest request;
   request.streams = options.streams;
   request.window = window;
@@ -56,7 +55,7 @@ Result<nlohmann::ordered_json> describe(const InfoOptions& options) {
   std::vector<uint64_t> weights_of_rank;
   for (int32_t r = 0; r < options.ranks; ++r) {
     request.placement = {r, options.ranks};
-    ASSIGN_OR_RETURN(PlannedModel mine, plan_model(options.model.dir, *ops, request, usable));
+    ASSIGN_OR_RETURN(PlannedModel mine, plan_model(options.model, *ops, request, usable));
     weights_of_rank.push_back(mine.plan.needs.weights_total());
     if (r == 0 || mine.plan.pages < planned.plan.pages ||
         (mine.plan.pages == planned.plan.pages && mine.plan.total > planned.plan.total))
@@ -83,6 +82,7 @@ Result<nlohmann::ordered_json> describe(const InfoOptions& options) {
   j["stored_bytes"] = checkpoint.data_bytes();
   for (const auto& [kind, bytes] : stored_formats(checkpoint)) j["formats"][kind] = bytes;
   j["device"] = std::string(ops->name());
+  j["kept"] = formats_text(model_formats(options.model, *ops));
   j["ranks"] = options.ranks;
   if (options.ranks > 1) j["weights_of_rank"] = weights_of_rank;
   nlohmann::ordered_json& rank = j["rank_bytes"];

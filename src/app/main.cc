@@ -3,27 +3,13 @@
 #include "app/bench.h"
 #include "app/check.h"
 #include "app/commands.h"
+#include "app/core_commands.h"
+#include "app/serve.h"
 #include "base/log.h"
 
 namespace firesteel {
 
-void add_model_options(CLI::App* app, ModelOptions* o) {
-  app->add_option("--model", o->dir, "checkpoint directory")->required()->type_name("DIR");
-  app->add_option("--device", o->device, "where to compute")
-      ->check(CLI::IsMember({"auto", "cpu"}))
-      ->capture_default_str();
-  app->add_option("--threads", o->threads, "CPU threads, 0 = all")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-}
-
 namespace {
-
-CLI::Option* add_ranks_option(CLI::App* app, int* ranks) {
-  return app->add_option("--ranks", *ranks, "processes that share the model")
-      ->check(CLI::IsMember({1, 2, 4}))
-      ->capture_default_str();
-}
 
 int run(int argc, char** argv) {
   CLI::App app{"Firesteel serves glm5_next models (GLM-5.3-Flash) from one native program."};
@@ -72,25 +58,18 @@ int run(int argc, char** argv) {
   add_ranks_option(generate_app, &generate.ranks.ranks);
   generate_app->add_flag("--json", generate.json, "one JSON object: ids, text, finish_reason, …");
 
-  InfoOptions info;
-  auto* info_app = app.add_subcommand("info", "what a checkpoint is, what it needs, what window fits");
-  add_model_options(info_app, &info.model);
-  add_ranks_option(info_app, &info.ranks);
-  info_app->add_option("--streams", info.streams, "requests computed together")
-      ->check(CLI::Range(1, 64))
+  CoreCommands core(app);
+  EvalOptions eval;
+  auto* eval_app =
+      app.add_subcommand("eval", "perplexity of texts, and how far a format is from the exact model");
+  add_model_options(eval_app, &eval.model);
+  eval_app->add_option("--against", eval.against, "the exact model, if another directory holds it")
+      ->type_name("DIR");
+  eval_app->add_option("--context", eval.context, "tokens scored together")
+      ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
-  info_app->add_option("--context", info.context, "window in tokens, or auto")->capture_default_str();
-  info_app->add_option("--assume-free", info.assume_free_gib, "free memory in GiB of another machine")
-      ->check(CLI::Range(0.0, 1e6));
-  info_app->add_flag("--json", info.json, "as one JSON object");
-
-  LogitsOptions logits;
-  auto* logits_app = app.add_subcommand("logits", "logits of every prompt position, as safetensors");
-  add_model_options(logits_app, &logits.model);
-  logits_app->add_option("--prompt-ids", logits.prompt_ids, "token ids: 1,2,3")->required();
-  logits_app->add_option("--out", logits.out, "file to write")->required()->type_name("FILE");
-  logits_app->add_option("--split", logits.split, "chunk lengths: 21,22,1; the rest in one chunk");
-  logits_app->add_flag("--layers", logits.layers, "layer outputs and choices too");
+  eval_app->add_option("files", eval.files, "text files")->required()->type_name("FILE");
+  eval_app->add_flag("--json", eval.json, "as one JSON object");
 
   BenchCommands bench(app);
 
@@ -105,7 +84,6 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
 
-  auto* version_app = app.add_subcommand("version", "version and build");
 
   try {
     app.parse(argc, argv);
@@ -118,12 +96,10 @@ int run(int argc, char** argv) {
   init_logging(serve.verbose ? LogLevel::kDebug : serve.quiet ? LogLevel::kWarning : LogLevel::kInfo);
   if (*serve_app) return run_serve(serve);
   if (*generate_app) return run_generate(generate);
-  if (*info_app) return run_info(info);
-  if (*logits_app) return run_logits(logits);
+  if (*eval_app) return run_eval(eval);
   if (*tools_app) return run_check_tools(check_tools);
   if (bench.chosen()) return bench.run(argc, argv);
-  if (*version_app) return run_version();
-  return 2;
+  return core.run();
 }
 
 }  // namespace

@@ -60,12 +60,4 @@ Result<DirectoryText> load_text(const std::string& dir) {
   return out;
 }
 
-std::string model_name(const std::string& dir) {
-  std::error_code ec;
-  std::filesystem::path path = std::filesystem::weakly_canonical(dir, ec);
-  if (ec) path = dir;
-  const std::string name = path.filename().string();
-  return name.empty() ? "firesteel" : name;
-}
-
 }  // namespace firesteel

@@ -19,7 +19,4 @@ struct DirectoryText {
 /// that is there and does not parse is an error.
 Result<DirectoryText> load_text(const std::string& dir);
 
-/// The directory's last path component: what a served model is called.
-std::string model_name(const std::string& dir);
-
 }  // namespace firesteel

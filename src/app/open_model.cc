@@ -2,25 +2,34 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
 #include "app/machine.h"
+#include "base/log.h"
+#include "ops/cuda/cuda_ops.h"
 
 namespace firesteel {
 namespace {
 
-/// A line that rewrites itself on a terminal, and nothing but a last line elsewhere.
+/// A line that rewrites itself on a terminal; elsewhere a line in the log every ten seconds.
 class ProgressLine {
  public:
   void operator()(uint64_t done, uint64_t total) {
     const auto now = std::chrono::steady_clock::now();
     const bool last = done >= total;
-    if (!terminal_ || total == 0 || (!last && now - shown_ < std::chrono::milliseconds(100))) return;
+    const auto pause = std::chrono::milliseconds(terminal_ ? 100 : 10000);
+    if (total == 0 || (now - shown_ < pause && !(last && terminal_))) return;
     shown_ = now;
     const double seconds = std::chrono::duration<double>(now - start_).count();
     const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
     const double left = rate > 0 ? static_cast<double>(total - done) / rate : 0;
+    if (!terminal_) {
+      LOG_INFO("loading weights: {:.0f} % of {}, {:.0f} s left", 100.0 * static_cast<double>(done) / static_cast<double>(total),
+               gib_text(total), left);
+      return;
+    }
     std::fprintf(stderr, "\rloading weights: %3.0f %% of %s, %.0f s left ",
                  100.0 * static_cast<double>(done) / static_cast<double>(total), gib_text(total).c_str(),
                  left);
@@ -31,32 +40,76 @@ class ProgressLine {
  private:
   const bool terminal_ = isatty(STDERR_FILENO) != 0;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point shown_{};
+  std::chrono::steady_clock::time_point shown_ = start_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Ops>> make_ops(const ModelOptions& options) { return make_cpu_ops(options.threads); }
+ModelFormats model_formats(const ModelOptions& options, bool gpu) {
+  const bool narrow = gpu && !options.exact;
+  ModelFormats out;
+  const std::string dense = options.dense == "auto" && narrow ? "q4" : options.dense;
+  out.dense = dense == "q4" ? DenseFormat::kQ4 : dense == "fp8" ? DenseFormat::kFp8 : DenseFormat::kStored;
+  if (options.kv == "fp8" || (options.kv == "auto" && narrow)) out.kv = KvFormat::kFp8;
+  return out;
+}
 
-Result<PlannedModel> plan_model(const std::string& dir, const Ops& ops, const OpenRequest& request,
+std::string formats_text(const ModelFormats& f) {
+  if (!f.lossy()) return "exact";
+  std::string out;
+  if (f.dense != DenseFormat::kStored)
+    out = f.dense == DenseFormat::kQ4 ? "dense matrices in 4 bits" : "dense matrices in FP8";
+  if (f.kv == KvFormat::kFp8) out += out.empty() ? "KV in FP8" : ", KV in FP8";
+  return out + " (lossy; --exact turns it off)";
+}
+
+Result<std::unique_ptr<Ops>> make_ops(const ModelOptions& options, int rank) {
+  if (options.device != "cpu") {
+    // Ranks on one machine take its GPUs in turn.
+    auto ops = make_cuda_ops(rank % std::max(1, cuda_device_count()), model_formats(options, true).kv);
+    if (ops.ok() || options.device == "cuda") return ops;
+    if (ops.error().code != ErrorCode::kUnavailable)
+      LOG_WARN("{}; computing on the CPU", ops.error().message);
+  }
+  return make_cpu_ops(options.threads, model_formats(options, false).kv);
+}
+
+uint64_t usable_memory(const Ops& ops, int ranks_here) {
+  const uint64_t own = ops.own_memory(), ranks = static_cast<uint64_t>(ranks_here);
+  if (own == 0) return usable_memory() / ranks;
+  const auto gpus = static_cast<uint64_t>(std::max(1, cuda_device_count()));
+  return own / ((ranks + gpus - 1) / gpus);
+}
+
+int32_t forward_rows(const OpenRequest& request, const Ops& ops) {
+  // A GPU reads every expert once a chunk: fewer, larger chunks.
+  return request.max_rows > 0 ? request.max_rows : ops.name() == "cuda" ? 2048 : 512;
+}
+
+Result<PlannedModel> plan_model(const ModelOptions& options, const Ops& ops, const OpenRequest& request,
                                 uint64_t usable) {
   PlannedModel out;
-  ASSIGN_OR_RETURN(out.files, open_model_files(dir, request.placement));
+  ASSIGN_OR_RETURN(out.files, open_model_files(options.dir, request.placement, model_formats(options, ops).dense));
+  RETURN_IF_ERROR(plan_files(ops, request, usable, out));
+  return out;
+}
+
+Status plan_files(const Ops& ops, const OpenRequest& request, uint64_t usable, PlannedModel& out) {
   const MemoryNeeds needs =
-      measure_memory(out.files.weights, out.files.config, ops, request.max_rows, request.max_logit_rows);
+      measure_memory(out.files.weights, out.files.config, ops, forward_rows(request, ops), request.max_logit_rows);
   PlanRequest ask;
   ask.available = usable;
   ask.streams = request.streams;
   ask.window = request.window;
   ASSIGN_OR_RETURN(out.plan, plan_memory(needs, out.files.config, ask));
-  return out;
+  return {};
 }
 
 Status load_planned(const PlannedModel& planned, const OpenRequest& request, int32_t pages, OpenModel& out) {
   out.config = planned.files.config;
   out.plan = planned.plan;
   ModelLimits limits;
-  limits.max_rows = request.max_rows;
+  limits.max_rows = forward_rows(request, *out.ops);
   limits.max_logit_rows = request.max_logit_rows;
   limits.pages = pages;
   limits.slots = out.plan.slots;
@@ -68,8 +121,9 @@ Status load_planned(const PlannedModel& planned, const OpenRequest& request, int
 
 Result<OpenModel> open_model(const ModelOptions& options, const OpenRequest& request) {
   OpenModel out;
-  ASSIGN_OR_RETURN(out.ops, make_ops(options));
-  ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(options.dir, *out.ops, request, usable_memory()));
+  ASSIGN_OR_RETURN(out.ops, make_ops(options, 0));
+  out.formats = model_formats(options, *out.ops);
+  ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(options, *out.ops, request, usable_memory(*out.ops, 1)));
   RETURN_IF_ERROR(load_planned(planned, request, planned.plan.pages, out));
   return out;
 }

@@ -17,28 +17,53 @@ namespace firesteel {
 struct OpenRequest {
   int32_t streams = 1;
   int32_t window = 0;  // tokens one request may span; 0: the largest that fits
-  int32_t max_rows = 512;
+  int32_t max_rows = 0;  // of one forward; 0: what suits the backend
   int32_t max_logit_rows = 64;
   Placement placement;  // which part of the model
 };
+
+/// How the model's numbers are kept.
+struct ModelFormats {
+  DenseFormat dense = DenseFormat::kStored;
+  KvFormat kv = KvFormat::kWide;
+  bool lossy() const { return dense != DenseFormat::kStored || kv != KvFormat::kWide; }
+};
+/// What --dense, --kv and --exact say; by default a GPU narrows and the CPU does not.
+ModelFormats model_formats(const ModelOptions& options, bool gpu);
+inline ModelFormats model_formats(const ModelOptions& options, const Ops& ops) {
+  return model_formats(options, ops.name() == "cuda");
+}
+/// "dense matrices in 4 bits, KV in FP8 (lossy; --exact: neither)", "exact".
+std::string formats_text(const ModelFormats& formats);
 
 /// A loaded model with what it runs on. Members are destroyed in reverse order: the model before its ops.
 struct OpenModel {
   ModelConfig config;
   MemoryPlan plan;
+  ModelFormats formats;
   std::unique_ptr<Ops> ops;
   std::unique_ptr<Model> model;
 };
 
-Result<std::unique_ptr<Ops>> make_ops(const ModelOptions& options);
+/// The backend of --device; `auto` takes a GPU that this build has code for, else the CPU.
+Result<std::unique_ptr<Ops>> make_ops(const ModelOptions& options, int rank);
+
+/// Bytes that a plan may use where `ops` keeps its memory, when `ranks_here` ranks share this machine.
+uint64_t usable_memory(const Ops& ops, int ranks_here);
+
+/// Rows of the largest forward: a prompt chunk.
+int32_t forward_rows(const OpenRequest& request, const Ops& ops);
 
 /// What the headers alone say. `usable` = bytes the plan may use.
 struct PlannedModel {
   ModelFiles files;
   MemoryPlan plan;
 };
-Result<PlannedModel> plan_model(const std::string& dir, const Ops& ops, const OpenRequest& request,
+Result<PlannedModel> plan_model(const ModelOptions& options, const Ops& ops, const OpenRequest& request,
                                 uint64_t usable);
+
+/// The same for headers that are open already: fills out.plan from out.files.
+Status plan_files(const Ops& ops, const OpenRequest& request, uint64_t usable, PlannedModel& out);
 
 /// Reads the weights of a plan and takes its memory, with `pages` of the planned pages; `out.ops` is there
 /// already.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <thread>
 
-#include "app/machine.h"
 #include "app/version.h"
 #include "base/log.h"
 #include "cluster/rank_launcher.h"
@@ -32,6 +31,7 @@ Result<GroupOptions> group_options(const ModelOptions& model, const RankOptions&
   out.facts = {{"version", std::string(program_version()) + " (" + program_commit() + ")"},
                {"weights", weights},
                {"device", model.device},
+               {"formats", model.exact ? "exact" : "dense " + model.dense + ", kv " + model.kv},
                {"streams", std::to_string(engine.max_streams)},
                {"context", request.window == 0 ? "auto" : std::to_string(request.window)},
                {"rows of a forward", std::to_string(request.max_rows)},
@@ -59,6 +59,11 @@ std::vector<std::string> follower_arguments(const ModelOptions& model, int ranks
                                   std::to_string(rank),
                                   "--leader",
                                   "127.0.0.1:" + std::to_string(port)};
+  if (model.exact) {
+    out.push_back("--exact");
+  } else {
+    out.insert(out.end(), {"--dense", model.dense, "--kv", model.kv});
+  }
   if (quiet) out.push_back("--quiet");
   return out;
 }
@@ -96,10 +101,12 @@ Result<LedModel> open_led_model(const ModelOptions& model_options, const RankOpt
   if (here) model.threads = threads_of_each(model, ranks.ranks);
   OpenRequest mine = request;
   mine.placement = {0, ranks.ranks};
-  ASSIGN_OR_RETURN(out.open.ops, make_ops(model));
+  ASSIGN_OR_RETURN(out.open.ops, make_ops(model, mine.placement.rank));
+  out.open.formats = model_formats(model, *out.open.ops);
+  engine->formats = formats_text(out.open.formats);
   // Ranks on one machine share its memory; the others offer what they find, and the least counts.
-  const uint64_t usable = usable_memory() / static_cast<uint64_t>(here ? ranks.ranks : 1);
-  ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(model.dir, *out.open.ops, mine, usable));
+  const uint64_t usable = usable_memory(*out.open.ops, here ? ranks.ranks : 1);
+  ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(model, *out.open.ops, mine, usable));
   GroupPlan plan{planned.plan.pages, planned.plan.window};
   if (ranks.ranks > 1) {
     ASSIGN_OR_RETURN(GroupOptions options, group_options(model, ranks, request, *engine));
@@ -137,8 +144,8 @@ Status follow_rank(const ModelOptions& model, const RankOptions& ranks, const Op
   OpenRequest mine = request;
   mine.placement = {ranks.rank, ranks.ranks};
   OpenModel open;
-  ASSIGN_OR_RETURN(open.ops, make_ops(model));
-  ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(model.dir, *open.ops, mine, usable_memory()));
+  ASSIGN_OR_RETURN(open.ops, make_ops(model, ranks.rank));
+  ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(model, *open.ops, mine, usable_memory(*open.ops, 1)));
   const GroupPlan room{planned.plan.pages, planned.plan.window};
   LOG_INFO("{} of {} looks for rank 0 at {}:{}", who, ranks.ranks, options.leader_host, options.leader_port);
   for (;;) {

@@ -1,3 +1,5 @@
+#include "app/serve.h"
+
 #include <csignal>
 
 #include "api/server.h"
@@ -35,6 +37,7 @@ Status serve(const ServeOptions& options) {
   ASSIGN_OR_RETURN(const auto engine,
                    ModelEngine::create(*opened->open.model, engine_config, nullptr, opened->group.get()));
   server->attach_engine(*engine);
+  LOG_INFO("computing on {}: {}", engine->info().device, engine->info().formats);
   LOG_INFO("serving {}: window {} tokens, {} streams, pool {} tokens, {} of memory",
            model_name(options.model.dir), engine->info().window, engine->info().max_streams,
            engine->info().pool_tokens, gib_text(opened->open.plan.total));

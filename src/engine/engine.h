@@ -119,6 +119,8 @@ struct EngineInfo {
   int64_t pool_tokens = 0;  // tokens that all pages hold
   int32_t max_queue = 0;
   bool prompt_logprobs = true;  // there is room to score prompts
+  std::string device;           // what computes: "CPU", "NVIDIA GB10"
+  std::string formats;          // how numbers are kept: "exact", or what is lossy
 };
 
 struct EngineStats {

@@ -47,6 +47,8 @@ Result<std::unique_ptr<ModelEngine>> ModelEngine::create(Model& model, EngineCon
   info.max_streams = config.max_streams;
   info.pool_tokens = pool_tokens;
   info.max_queue = config.max_queue;
+  info.device = model.ops().device();
+  info.formats = config.formats;
   info.prompt_logprobs = limits.max_logit_rows > config.max_streams;
   return std::unique_ptr<ModelEngine>(new ModelEngine(model, config, info, observer, group));
 }

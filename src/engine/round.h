@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cache/page_pool.h"
@@ -25,6 +26,7 @@ struct EngineConfig {
   int32_t busy_prompt_rows = 64;   // the same beside decoding replies: bounds the gap between their tokens
   int32_t headroom_tokens = 1024;  // reply tokens whose pages are taken at admission; more come page by page
   int32_t pages = 0;               // of the model's that may be used; 0: all
+  std::string formats = "exact";   // how the model's numbers are kept, for people
 };
 
 /// A place in the batch and the request that has it.

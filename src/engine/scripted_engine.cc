@@ -12,9 +12,10 @@ namespace {
 
 /// A report that looks like a model's: falling, the token itself among the best.
 void make_up(std::span<TokenLogprob> report, int32_t token, int32_t vocab) {
+  const float likelihood = -0.125f * static_cast<float>(1 + token % 8);
   for (size_t k = 0; k < report.size(); ++k) {
     const auto rank = static_cast<int32_t>(k == 0 ? 0 : k - 1);
-    report[k] = {(token + rank) % vocab, -0.25f * static_cast<float>(rank + 1)};
+    report[k] = {(token + rank) % vocab, likelihood - 0.25f * static_cast<float>(rank)};
   }
 }
 

@@ -92,10 +92,16 @@ Status Graph::replay(const Stream& stream) const {
   return status_of(*driver_, driver_->graph_launch(handle_, stream.handle()), "graph launch");
 }
 
-Result<std::unique_ptr<Device>> Device::open(int ordinal) {
+Result<int> Device::count() {
   ASSIGN_OR_RETURN(const Driver* driver, load_driver());
   int count = 0;
   RETURN_IF_ERROR(status_of(*driver, driver->device_count(&count), "device count"));
+  return count;
+}
+
+Result<std::unique_ptr<Device>> Device::open(int ordinal) {
+  ASSIGN_OR_RETURN(const Driver* driver, load_driver());
+  ASSIGN_OR_RETURN(const int count, Device::count());
   if (ordinal < 0 || ordinal >= count) {
     return Error{ErrorCode::kInvalidArgument, "there is no GPU " + std::to_string(ordinal) +
                                                   ": the driver shows " + std::to_string(count)};
@@ -209,6 +215,10 @@ Result<Module> Device::load(const EmbeddedModule& embedded) const {
 
 Result<CuFunction> Device::prepare(const Module& module, const char* name, int shared) const {
   ASSIGN_OR_RETURN(CuFunction function, module.function(name));
+  // Asking about a function loads its code now: the driver would otherwise do it at the first launch, and wait for
+  // everything that runs, kernels that wait for another rank among it.
+  int registers = 0;
+  RETURN_IF_ERROR(check(driver_->function_get(&registers, kFuncRegisters, function), name));
   constexpr int kDefaultShared = 48 << 10;
   if (shared > kDefaultShared) {
     RETURN_IF_ERROR(check(driver_->function_set(function, kFuncMaxDynamicShared, shared), name));

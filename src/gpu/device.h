@@ -137,6 +137,8 @@ class Graph {
 
 class Device {
  public:
+  /// GPUs that the driver shows. kUnavailable without a driver.
+  static Result<int> count();
   /// GPU number `ordinal` of those the driver shows. kUnavailable without driver or GPU, kInvalidArgument for
   /// a number out of range.
   static Result<std::unique_ptr<Device>> open(int ordinal);

@@ -295,7 +295,7 @@ std::shared_ptr<StateTable> TableBuilder::difference(uint32_t s, uint32_t base_s
 }
 
 std::shared_ptr<const StateTable> TableBuilder::build(uint32_t s) {
-  if (certainly_cheap(s)) return nullptr;
+  if (vocabulary_.max_depth() <= 1 || certainly_cheap(s)) return nullptr;
   const uint32_t rule_id = grammar_.state(s).rule;
   const Rule& rule = grammar_.rule(rule_id);
   const bool may_differ = !rule.counted && !rule.has_calls;

@@ -81,6 +81,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void on_timer();
   bool is_current(uint64_t serial) const { return serial == serial_ && phase_ == Phase::kAnswering; }
 
+  static constexpr TimePoint kNever = TimePoint::max();
+
   const std::shared_ptr<ServerCore> core_;
   const Strand strand_;
   Socket socket_;
@@ -97,6 +99,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   TimePoint body_started_;
   int64_t charged_ = 0;
   size_t lingered_ = 0;
+  TimePoint linger_end_ = kNever;
 
   uint64_t serial_ = 0;
   std::weak_ptr<ConnectionExchange> exchange_;
@@ -110,7 +113,6 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   std::atomic<size_t> pending_{0};
   std::atomic<int64_t> idle_since_{0};
 
-  static constexpr TimePoint kNever = TimePoint::max();
   TimePoint deadline_ = kNever, armed_ = kNever, last_write_, last_progress_, next_probe_ = kNever;
 };
 

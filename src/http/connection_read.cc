@@ -32,7 +32,8 @@ void Connection::on_readable() {
   if (ec && ec != asio::error::eof) return lost();
   if (phase_ == Phase::kLinger) {
     lingered_ += n;
-    if (ec || lingered_ > core_->options.drain_bytes) return close();
+    if (ec || lingered_ > core_->options.linger_bytes) return close();
+    set_deadline(std::min(Clock::now() + core_->options.linger_timeout, linger_end_));
     return read_more();
   }
   if (n > 0) {

@@ -183,7 +183,9 @@ void Connection::finish_reply() {
     if (ec || peer_finished_) return close();
     phase_ = Phase::kLinger;
     in_ = {};
-    set_deadline(Clock::now() + core_->options.linger_timeout);
+    const auto now = Clock::now();
+    linger_end_ = now + core_->options.linger_most;
+    set_deadline(now + core_->options.linger_timeout);
     read_more();
     return;
   }

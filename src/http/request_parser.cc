@@ -62,6 +62,14 @@ bool printable(std::string_view s) {
 
 Refusal bad_request(std::string message) { return {400, "bad_request", std::move(message)}; }
 
+/// A line feed alone in the head as far as it is there: readers behind and before us could see other lines.
+bool has_bare_line_feed(std::string_view bytes) {
+  const std::string_view head = bytes.substr(0, bytes.find("\r\n\r\n"));
+  for (size_t at = head.find('\n'); at != std::string_view::npos; at = head.find('\n', at + 1))
+    if (at == 0 || head[at - 1] != '\r') return true;
+  return false;
+}
+
 Refusal frame_too_large() { return bad_request("a chunk header or the trailers are too large"); }
 
 Refusal refusal_of(const beast::error_code& ec, size_t head_limit) {
@@ -180,6 +188,10 @@ size_t RequestParser::feed(std::string_view bytes) {
   while (used < bytes.size() && !p.failure && !complete()) {
     const bool head_before = p.head_done;
     const std::string_view rest = bytes.substr(used);
+    if (!head_before && has_bare_line_feed(rest)) {
+      p.fail(bad_request("lines of the request head must end in CR LF"));
+      break;
+    }
     beast::error_code ec;
     // Fewer bytes than a last chunk has cannot end the body, and the parser asserts that many once it has
     // begun the last chunk.

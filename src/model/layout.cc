@@ -135,7 +135,8 @@ RowBuffers row_buffers(const ModelConfig& c, bool mtp, const LocalWidths& local,
   overlay([&](Carver& k) {
     const int32_t inner = local.kda_heads * c.kda_dim;
     b.qkv = k.take<Act>(acts(3 * inner));
-    b.low = k.take<Act>(acts(c.kda_dim));
+    b.f_low = k.take<Act>(acts(c.kda_dim));
+    b.g_low = k.take<Act>(acts(c.kda_dim));
     b.f = k.take<Act>(acts(inner));
     b.g = k.take<Act>(acts(inner));
     b.beta = k.take<Act>(acts(local.kda_heads));

@@ -64,7 +64,8 @@ struct RowBuffers {
   std::byte* exchange = nullptr;
   size_t exchange_bytes = 0;
   // KDA.
-  Act *qkv = nullptr, *low = nullptr, *f = nullptr, *g = nullptr, *beta = nullptr, *kda_out = nullptr;
+  Act *qkv = nullptr, *f_low = nullptr, *g_low = nullptr, *f = nullptr, *g = nullptr, *beta = nullptr,
+      *kda_out = nullptr;
   // DSA.
   Act *qkv_a = nullptr, *q_latent = nullptr, *latent = nullptr, *q = nullptr, *attention = nullptr;
   Act *index_q = nullptr, *index_k = nullptr, *index_gate = nullptr, *index_weight = nullptr;

@@ -1,11 +1,30 @@
 #include "model/loader.h"
 
+#include <atomic>
+#include <mutex>
+#include <thread>
+
 #include "base/check.h"
 #include "model/layout.h"
 #include "model/matrix_source.h"
+#include "ops/random_source.h"
 
 namespace firesteel {
 namespace {
+
+/// Values that keep activations of a plausible size: norms 1, decays as trained ones have them, the rest small.
+void random_vector(const VectorRef& ref, uint64_t seed, float* dst) {
+  const std::string& name = ref.pieces.front().tensor.info->name;
+  const auto holds = [&](const char* part) { return name.find(part) != std::string::npos; };
+  const bool norm = holds("norm.weight"), scale = holds("_scale"), bias = holds("dt_bias"), log = holds("A_log");
+  for (size_t p = 0; p < ref.pieces.size(); ++p) {
+    const VectorRef::Piece& piece = ref.pieces[p];
+    for (int64_t i = piece.first; i < piece.first + piece.count; ++i) {
+      const float u = static_cast<float>(random_bits(seed + p, static_cast<uint64_t>(i)) >> 40) * 0x1p-24f;
+      *dst++ = norm ? 1.0f : scale ? 0.5f : bias ? -6.0f + 4.0f * u : log ? 2.0f * u : u - 0.5f;
+    }
+  }
+}
 
 class WeightLoader {
  public:
@@ -15,7 +34,16 @@ class WeightLoader {
   Result<Weights> run();
 
  private:
+  /// A matrix to load; `out` stays where it is until run() returns.
+  struct Job {
+    const MatrixRef* ref;
+    Matrix* out;
+    std::byte* place;
+  };
+  /// Takes the place of a matrix; load_all() fills it.
   Status matrix(const MatrixRef& ref, Matrix& out);
+  Status load(const Job& job);
+  Status load_all();
   Status vector(const VectorRef& ref, const float*& out);
   Status hyper(const HyperRef& ref, HyperSite& out);
   Status kda(const KdaRef& ref, KdaLayer& out);
@@ -35,6 +63,8 @@ class WeightLoader {
   std::byte* arena_ = nullptr;
   size_t used_ = 0, size_ = 0;
   uint64_t done_bytes_ = 0, total_bytes_ = 0;
+  std::vector<Job> jobs_;
+  uint64_t random_seed_ = 0;  // the same steps on every rank
   std::vector<float> staging_;
 };
 
@@ -53,24 +83,65 @@ void WeightLoader::done(uint64_t bytes) {
 Status WeightLoader::matrix(const MatrixRef& ref, Matrix& out) {
   out.spec = ref.spec;
   if (ref.empty()) return Status::success();
-  FileMatrixSource source(ref);
-  auto loaded = ops_.load_matrix(ref.spec, source, take(ops_.matrix_bytes(ref.spec)));
+  std::byte* const place = take(ops_.matrix_bytes(ref.spec));
+  if (files_.random_weights) {
+    const RandomWeights random{++random_seed_, ref.rows.begin, ref.cols.begin, ref.full_k};
+    ASSIGN_OR_RETURN(out, ops_.random_matrix(ref.spec, random, place));
+    done(ref.file_bytes());
+  } else {
+    jobs_.push_back({&ref, &out, place});
+  }
+  return Status::success();
+}
+
+Status WeightLoader::load(const Job& job) {
+  FileMatrixSource source(*job.ref);
+  auto loaded = ops_.load_matrix(job.ref->spec, source, job.place);
   if (!loaded.ok()) {
     // The reader's own messages name the tensor already; the backend's do not.
     const Error& e = loaded.error();
-    return e.message.find(ref.weight.file->path()) == std::string::npos
-               ? tensor_error(ref.weight, e.message, e.code)
+    return e.message.find(job.ref->weight.file->path()) == std::string::npos
+               ? tensor_error(job.ref->weight, e.message, e.code)
                : e;
   }
-  out = *loaded;
-  done(ref.file_bytes());
+  *job.out = *loaded;
   return Status::success();
+}
+
+/// All matrices, by as many threads as the backend takes. Of several errors the one of the first matrix counts.
+Status WeightLoader::load_all() {
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+  size_t failed = jobs_.size();
+  Status status;
+  const auto work = [&] {
+    for (size_t i = next.fetch_add(1); i < jobs_.size(); i = next.fetch_add(1)) {
+      Status one = load(jobs_[i]);
+      std::lock_guard lock(mutex);
+      if (one.ok()) {
+        done(jobs_[i].ref->file_bytes());
+      } else if (i < failed) {
+        failed = i;
+        status = std::move(one);
+        next.store(jobs_.size());
+      }
+    }
+  };
+  std::vector<std::thread> others;
+  for (int t = 1; t < ops_.load_threads(); ++t) others.emplace_back(work);
+  work();
+  for (std::thread& t : others) t.join();
+  return status;
 }
 
 Status WeightLoader::vector(const VectorRef& ref, const float*& out) {
   if (ref.size() == 0) return Status::success();
   staging_.resize(static_cast<size_t>(ref.size()));
-  RETURN_IF_ERROR(read_vector(ref, staging_.data()));
+  if (files_.random_weights) {
+    random_vector(ref, ++random_seed_, staging_.data());
+  } else {
+    RETURN_IF_ERROR(read_vector(ref, staging_.data()));
+  }
   const size_t bytes = staging_.size() * sizeof(float);
   std::byte* dst = take(bytes);
   ops_.upload(dst, staging_.data(), bytes);
@@ -172,7 +243,11 @@ Status WeightLoader::moe(const MoeRef& ref, MoeLayer& out) {
     RETURN_IF_ERROR(matrix(ref.shared->up, out.w.shared_up));
     RETURN_IF_ERROR(matrix(ref.shared->down, out.w.shared_down));
   }
-  ASSIGN_OR_RETURN(out.w.shared_suh, same_suh(inputs));
+  if (files_.random_weights) {
+    out.w.shared_suh = true;  // as in the known checkpoints
+  } else {
+    ASSIGN_OR_RETURN(out.w.shared_suh, same_suh(inputs));
+  }
   return Status::success();
 }
 
@@ -222,6 +297,7 @@ Result<Weights> WeightLoader::run() {
     w.mtp = std::make_unique<MtpLayer>();
     RETURN_IF_ERROR(mtp(*map.mtp, *w.mtp));
   }
+  RETURN_IF_ERROR(load_all());
   return w;
 }
 

@@ -91,9 +91,11 @@ struct ModelFiles {
   ModelConfig config;
   std::unique_ptr<Checkpoint> checkpoint;
   Placement placement;
-  WeightMap weights;  // this rank's
+  WeightMap weights;            // this rank's
+  bool random_weights = false;  // made up while loading instead of read (model/synthetic.h)
 };
-Result<ModelFiles> open_model_files(const std::string& dir, const Placement& placement = {});
+Result<ModelFiles> open_model_files(const std::string& dir, const Placement& placement = {},
+                                    DenseFormat dense = DenseFormat::kStored);
 
 /// Takes the arenas and reads the weights into `ops`' memory. `files` may go when this returns. Errors name
 /// the tensor and the file. `ops` must outlive the model.

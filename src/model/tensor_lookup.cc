@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "quant/exl3_group.h"
+#include "quant/narrow.h"
 
 namespace firesteel {
 namespace {
@@ -13,6 +14,13 @@ std::string types_text(std::initializer_list<DType> types) {
   std::string out;
   for (const DType t : types) out += (out.empty() ? "" : " or ") + std::string(dtype_name(t));
   return out;
+}
+
+/// By the unsliced width: every rank decides alike, and its columns begin and end with groups of the whole.
+MatrixKeep keep_of(const MatrixWanted& want, DenseFormat dense) {
+  if (dense == DenseFormat::kStored || want.narrowing == Narrowing::kNever) return MatrixKeep::kStored;
+  const bool q4 = dense == DenseFormat::kQ4 && want.narrowing == Narrowing::kDense && want.k % kQ4Group == 0;
+  return q4 ? MatrixKeep::kQ4 : MatrixKeep::kFp8;
 }
 
 /// True when a cut of [0, full) keeps blocks of 128 whole.
@@ -65,7 +73,10 @@ Status TensorLookup::plain_matrix(const std::string& name, const MatrixWanted& w
     ASSIGN_OR_RETURN(out.weight, need(name, {DType::kBf16, DType::kF32, DType::kF8E4M3}, {{want.n, want.k}}));
   }
   out.spec.format = out.weight.info->dtype == DType::kF32 ? MatrixFormat::kF32 : MatrixFormat::kBf16;
-  if (out.weight.info->dtype != DType::kF8E4M3) return Status::success();
+  if (out.weight.info->dtype != DType::kF8E4M3) {
+    out.spec.keep = keep_of(want, dense_);
+    return Status::success();
+  }
   out.spec.format = MatrixFormat::kFp8Block;
   const auto blocks = [](int32_t size) { return static_cast<int64_t>((size + kBlock - 1) / kBlock); };
   ASSIGN_OR_RETURN(out.scale, need(name + "_scale_inv", {DType::kF32}, {{blocks(want.n), blocks(want.k)}}));

@@ -8,6 +8,13 @@
 
 namespace firesteel {
 
+/// What a lossy DenseFormat does to a matrix that is stored plain.
+enum class Narrowing : uint8_t {
+  kDense,  // takes the format; 4 bits need whole groups of 64 columns, other widths take FP8
+  kHead,   // FP8 in any case
+  kNever,
+};
+
 /// The whole matrix and this rank's part of it.
 struct MatrixWanted {
   int32_t n = 0, k = 0;
@@ -15,12 +22,13 @@ struct MatrixWanted {
   bool sliced = false;      // row-parallel: summed in K-slices
   bool only_plain = false;  // the op reads F32 or BF16 alone
   bool bare_name = false;   // stored without ".weight"
+  Narrowing narrowing = Narrowing::kDense;
 };
 
 class TensorLookup {
  public:
-  TensorLookup(const Checkpoint& checkpoint, const Placement& placement)
-      : checkpoint_(checkpoint), placement_(placement) {}
+  TensorLookup(const Checkpoint& checkpoint, const Placement& placement, DenseFormat dense)
+      : checkpoint_(checkpoint), placement_(placement), dense_(dense) {}
 
   /// `name` without ".weight".
   Status matrix(const std::string& name, const MatrixWanted& want, MatrixRef& out) const;
@@ -40,6 +48,7 @@ class TensorLookup {
 
   const Checkpoint& checkpoint_;
   Placement placement_;
+  DenseFormat dense_;
 };
 
 }  // namespace firesteel

@@ -10,6 +10,16 @@ namespace {
 
 constexpr int32_t kMaxRows = 1 << 16;
 
+/// Names a pass, its input and the rows that give logits (FNV-1a over words).
+uint64_t pass_key(uint64_t pass, const void* input, std::span<const int32_t> rows) {
+  uint64_t key = 0xcbf29ce484222325ull;
+  const auto mix = [&](uint64_t word) { key = (key ^ word) * 0x100000001b3ull; };
+  mix(pass);
+  mix(reinterpret_cast<uintptr_t>(input));
+  for (const int32_t row : rows) mix(static_cast<uint64_t>(row) + 1);
+  return key;
+}
+
 Error bad_batch(const std::string& what) { return Error{ErrorCode::kInvalidArgument, "batch: " + what}; }
 
 }  // namespace
@@ -143,33 +153,48 @@ void TextModel::head(const Act* hidden, std::span<const int32_t> rows) {
 Status TextModel::forward(const Batch& batch, std::span<const int32_t> logit_rows, ForwardHooks* hooks) {
   RETURN_IF_ERROR(check(batch, logit_rows));
   ops_.bind(batch);
+  // What watches needs the ops issued one by one.
+  if (hooks != nullptr || ops_.begin(pass_key(0, nullptr, logit_rows))) issue(batch, logit_rows, hooks);
+  return ops_.finish();
+}
+
+void TextModel::issue(const Batch& batch, std::span<const int32_t> logit_rows, ForwardHooks* hooks) {
   ops_.embed(Stage::kMain, weights_.embedding, b_.streams);
+  // The end of a site and the start of the next go together: the streams are read and written once.
+  ops_.hyper_pre(Stage::kMain, weights_.layers.front().attention_site, b_.streams, b_.x, b_.post, b_.comb);
   for (int32_t i = 0; i < config_.layers; ++i) {
     const Layer& layer = weights_.layers[static_cast<size_t>(i)];
-    ops_.hyper_pre(Stage::kMain, layer.attention_site, b_.streams, b_.x, b_.post, b_.comb);
     attention(i, layer.block, batch, hooks);
-    ops_.hyper_post(Stage::kMain, b_.part, b_.post, b_.comb, config_.hidden, b_.streams);
-
-    ops_.hyper_pre(Stage::kMain, layer.mlp_site, b_.streams, b_.x, b_.post, b_.comb);
+    ops_.hyper_next(Stage::kMain, layer.mlp_site, b_.part, b_.streams, b_.x, b_.post, b_.comb);
     feed_forward(i, layer.block, batch.rows, hooks);
-    ops_.hyper_post(Stage::kMain, b_.part, b_.post, b_.comb, config_.hidden, b_.streams);
+    if (i + 1 < config_.layers) {
+      ops_.hyper_next(Stage::kMain, weights_.layers[static_cast<size_t>(i) + 1].attention_site, b_.part,
+                      b_.streams, b_.x, b_.post, b_.comb);
+    } else {
+      ops_.hyper_post(Stage::kMain, b_.part, b_.post, b_.comb, config_.hidden, b_.streams);
+    }
     if (hooks != nullptr) hooks->streams(i, b_.streams, batch.rows);
   }
   const std::span<const int32_t> all(all_rows_.data(), static_cast<size_t>(batch.rows));
   ops_.head_input(Stage::kMain, b_.streams, all, config_.hidden, weights_.final_norm, config_.rms_eps,
                   b_.hidden);
   head(b_.hidden, logit_rows);
-  return ops_.finish();
 }
 
 Status TextModel::mtp_forward(const Batch& batch, const Act* h, std::span<const int32_t> logit_rows,
                               ForwardHooks* hooks) {
   if (!has_mtp()) return Error{ErrorCode::kUnsupported, "this model has no multi-token prediction layer"};
   RETURN_IF_ERROR(check(batch, logit_rows));
+  ops_.bind(batch);
+  if (hooks != nullptr || ops_.begin(pass_key(1, h, logit_rows))) issue_mtp(batch, h, logit_rows, hooks);
+  return ops_.finish();
+}
+
+void TextModel::issue_mtp(const Batch& batch, const Act* h, std::span<const int32_t> logit_rows,
+                          ForwardHooks* hooks) {
   const MtpLayer& w = *weights_.mtp;
   const int32_t layer = config_.layers, hidden = config_.hidden;
   const auto count = static_cast<size_t>(batch.rows) * static_cast<size_t>(hidden);
-  ops_.bind(batch);
   ops_.mtp_input(Stage::kMain, weights_.embedding, w.enorm, w.hnorm, config_.rms_eps, h, b_.mtp_cat);
   ops_.linear(Stage::kMain, {&w.eh_proj, 1}, b_.mtp_cat, b_.mtp_x);
 
@@ -182,15 +207,14 @@ Status TextModel::mtp_forward(const Batch& batch, const Act* h, std::span<const 
 
   ops_.rms_norm(Stage::kMain, w.head_norm, config_.rms_eps, hidden, b_.mtp_x, hidden, b_.mtp_hidden);
   head(b_.mtp_hidden, logit_rows);
-  return ops_.finish();
 }
 
-Result<ModelFiles> open_model_files(const std::string& dir, const Placement& placement) {
+Result<ModelFiles> open_model_files(const std::string& dir, const Placement& placement, DenseFormat dense) {
   ModelFiles files;
   files.placement = placement;
   ASSIGN_OR_RETURN(files.config, load_model_config(dir));
   ASSIGN_OR_RETURN(files.checkpoint, Checkpoint::open(dir));
-  ASSIGN_OR_RETURN(files.weights, map_weights(*files.checkpoint, files.config, placement));
+  ASSIGN_OR_RETURN(files.weights, map_weights(*files.checkpoint, files.config, placement, dense));
   return files;
 }
 

@@ -51,12 +51,14 @@ class TextModel final : public Model {
     return reinterpret_cast<Act*>(reinterpret_cast<std::byte*>(p) + static_cast<size_t>(element) * act_size_);
   }
 
+  /// The ops of a pass, after bind and before finish.
+  void issue(const Batch& batch, std::span<const int32_t> logit_rows, ForwardHooks* hooks);
+  void issue_mtp(const Batch& batch, const Act* h, std::span<const int32_t> logit_rows, ForwardHooks* hooks);
   // One sublayer each: reads x, leaves the output of all ranks together in part (attention.cc,
   // feed_forward.cc).
   void attention(int32_t layer, const Block& block, const Batch& batch, ForwardHooks* hooks);
   void kda(const KdaLayer& layer);
   void dsa(int32_t layer, const DsaLayer& dsa, const Batch& batch, ForwardHooks* hooks);
-  void select(int32_t layer, const IndexerLayer& indexer, const Batch& batch, ForwardHooks* hooks);
   void feed_forward(int32_t layer, const Block& block, int32_t rows, ForwardHooks* hooks);
   void exchange();
   /// Logits of `rows` of `hidden`.

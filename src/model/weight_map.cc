@@ -7,8 +7,9 @@ namespace {
 
 class MapBuilder {
  public:
-  MapBuilder(const Checkpoint& checkpoint, const ModelConfig& config, const Placement& placement)
-      : checkpoint_(checkpoint), c_(config), p_(placement), find_(checkpoint, placement) {}
+  MapBuilder(const Checkpoint& checkpoint, const ModelConfig& config, const Placement& placement,
+             DenseFormat dense)
+      : checkpoint_(checkpoint), c_(config), p_(placement), find_(checkpoint, placement, dense) {}
 
   Result<WeightMap> build();
 
@@ -17,7 +18,9 @@ class MapBuilder {
     return checkpoint_.text_prefix() + "layers." + std::to_string(layer) + ".";
   }
   MatrixWanted full(int32_t n, int32_t k) const { return {n, k, whole(n), whole(k), false, false, false}; }
-  MatrixWanted plain(int32_t n, int32_t k) const { return {n, k, whole(n), whole(k), false, true, false}; }
+  MatrixWanted plain(int32_t n, int32_t k) const {
+    return {n, k, whole(n), whole(k), false, true, false, Narrowing::kNever};
+  }
   MatrixWanted rows(int32_t n, int32_t k, Range r) const { return {n, k, r, whole(k), false, false, false}; }
   MatrixWanted cols(int32_t n, int32_t k, Range r) const { return {n, k, whole(n), r, true, false, false}; }
 
@@ -26,7 +29,7 @@ class MapBuilder {
   Status kda(const std::string& at, KdaRef& out) const;
   Status dsa(const std::string& at, bool with_indexer, DsaRef& out) const;
   Status indexer(const std::string& at, IndexerRef& out) const;
-  Status mlp(const std::string& at, int32_t width, MlpRef& out) const;
+  Status mlp(const std::string& at, int32_t width, Narrowing narrowing, MlpRef& out) const;
   Status moe(const std::string& at, MoeRef& out) const;
   Status layer(int32_t i, LayerRef& out) const;
   Status mtp(const std::string& at, MtpRef& out) const;
@@ -92,9 +95,10 @@ Status MapBuilder::dsa(const std::string& at, bool with_indexer, DsaRef& out) co
   RETURN_IF_ERROR(find_.matrix(at + "kv_a_proj_with_mqa", full(c_.kv_lora, c_.hidden), out.kv_a));
   RETURN_IF_ERROR(find_.matrix(at + "q_b_proj",
                                rows(c_.heads * c_.qk_dim, c_.q_lora, scaled(heads, c_.qk_dim)), out.q_b));
-  RETURN_IF_ERROR(
-      find_.matrix(at + "kv_b_proj", rows(c_.heads * kv, c_.kv_lora, scaled(heads, kv)), out.kv_b));
-  out.kv_b.spec.decode = out.kv_b.spec.format == MatrixFormat::kExl3;
+  MatrixWanted kv_b = rows(c_.heads * kv, c_.kv_lora, scaled(heads, kv));
+  kv_b.narrowing = Narrowing::kNever;
+  RETURN_IF_ERROR(find_.matrix(at + "kv_b_proj", kv_b, out.kv_b));
+  if (out.kv_b.spec.format == MatrixFormat::kExl3) out.kv_b.spec.keep = MatrixKeep::kDecoded;
   RETURN_IF_ERROR(
       find_.matrix(at + "o_proj", cols(c_.hidden, c_.heads * c_.v_dim, scaled(heads, c_.v_dim)), out.o));
   RETURN_IF_ERROR(find_.vector(at + "q_a_layernorm.weight", c_.q_lora, out.q_norm));
@@ -102,12 +106,14 @@ Status MapBuilder::dsa(const std::string& at, bool with_indexer, DsaRef& out) co
   return with_indexer ? indexer(at + "indexer.", out.indexer.emplace()) : Status::success();
 }
 
-Status MapBuilder::mlp(const std::string& at, int32_t width, MlpRef& out) const {
+Status MapBuilder::mlp(const std::string& at, int32_t width, Narrowing narrowing, MlpRef& out) const {
   const Range part = rank_range(width, p_);
   out.width = part.size();
-  RETURN_IF_ERROR(find_.matrix(at + "gate_proj", rows(width, c_.hidden, part), out.gate));
-  RETURN_IF_ERROR(find_.matrix(at + "up_proj", rows(width, c_.hidden, part), out.up));
-  return find_.matrix(at + "down_proj", cols(c_.hidden, width, part), out.down);
+  MatrixWanted in = rows(width, c_.hidden, part), down = cols(c_.hidden, width, part);
+  in.narrowing = down.narrowing = narrowing;
+  RETURN_IF_ERROR(find_.matrix(at + "gate_proj", in, out.gate));
+  RETURN_IF_ERROR(find_.matrix(at + "up_proj", in, out.up));
+  return find_.matrix(at + "down_proj", down, out.down);
 }
 
 Status MapBuilder::moe(const std::string& at, MoeRef& out) const {
@@ -115,11 +121,12 @@ Status MapBuilder::moe(const std::string& at, MoeRef& out) const {
   RETURN_IF_ERROR(find_.vector(at + "gate.e_score_correction_bias", c_.experts, out.bias));
   out.experts.resize(static_cast<size_t>(c_.experts));
   for (int32_t e = 0; e < c_.experts; ++e) {
-    RETURN_IF_ERROR(
-        mlp(at + "experts." + std::to_string(e) + ".", c_.expert_width, out.experts[static_cast<size_t>(e)]));
+    RETURN_IF_ERROR(mlp(at + "experts." + std::to_string(e) + ".", c_.expert_width, Narrowing::kNever,
+                        out.experts[static_cast<size_t>(e)]));
   }
   if (c_.shared_experts == 0) return Status::success();
-  return mlp(at + "shared_experts.", c_.expert_width * c_.shared_experts, out.shared.emplace());
+  return mlp(at + "shared_experts.", c_.expert_width * c_.shared_experts, Narrowing::kDense,
+             out.shared.emplace());
 }
 
 Status MapBuilder::layer(int32_t i, LayerRef& out) const {
@@ -133,7 +140,7 @@ Status MapBuilder::layer(int32_t i, LayerRef& out) const {
     RETURN_IF_ERROR(dsa(at + "self_attn.", !c_.shared_indexer[n], out.block.dsa.emplace()));
   }
   if (c_.sparse_mlp[n]) return moe(at + "mlp.", out.block.moe.emplace());
-  return mlp(at + "mlp.", c_.dense_width, out.block.dense.emplace());
+  return mlp(at + "mlp.", c_.dense_width, Narrowing::kDense, out.block.dense.emplace());
 }
 
 Status MapBuilder::mtp(const std::string& at, MtpRef& out) const {
@@ -154,9 +161,10 @@ Result<WeightMap> MapBuilder::build() {
   const std::string& prefix = checkpoint_.text_prefix();
   RETURN_IF_ERROR(find_.matrix(prefix + "embed_tokens", plain(c_.vocab, c_.hidden), map.embedding));
   // Its rows are looked up one by one, so a quantized table is decoded at load.
-  map.embedding.spec.decode = map.embedding.spec.format == MatrixFormat::kExl3;
-  RETURN_IF_ERROR(find_.matrix(c_.tied_head ? prefix + "embed_tokens" : "lm_head",
-                               rows(c_.vocab, c_.hidden, rank_range(c_.vocab, p_)), map.head));
+  if (map.embedding.spec.format == MatrixFormat::kExl3) map.embedding.spec.keep = MatrixKeep::kDecoded;
+  MatrixWanted head = rows(c_.vocab, c_.hidden, rank_range(c_.vocab, p_));
+  head.narrowing = Narrowing::kHead;
+  RETURN_IF_ERROR(find_.matrix(c_.tied_head ? prefix + "embed_tokens" : "lm_head", head, map.head));
   RETURN_IF_ERROR(find_.vector(prefix + "norm.weight", c_.hidden, map.final_norm));
   map.layers.resize(static_cast<size_t>(c_.layers));
   for (int32_t i = 0; i < c_.layers; ++i) RETURN_IF_ERROR(layer(i, map.layers[static_cast<size_t>(i)]));
@@ -179,6 +187,9 @@ uint64_t MatrixRef::file_bytes() const {
       return n * k + (n + 127) / 128 * ((k + 127) / 128) * 4;
     case MatrixFormat::kExl3:
       return n * k * spec.bits / 8 + 2 * (n + k);
+    case MatrixFormat::kFp8Rows:
+    case MatrixFormat::kQ4:
+      break;  // never in a file
   }
   return 0;
 }
@@ -196,9 +207,9 @@ const char* weight_group_name(WeightGroup group) {
 }
 
 Result<WeightMap> map_weights(const Checkpoint& checkpoint, const ModelConfig& config,
-                              const Placement& placement) {
+                              const Placement& placement, DenseFormat dense) {
   RETURN_IF_ERROR(check_placement(placement));
-  return MapBuilder(checkpoint, config, placement).build();
+  return MapBuilder(checkpoint, config, placement, dense).build();
 }
 
 }  // namespace firesteel

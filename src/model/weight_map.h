@@ -16,6 +16,15 @@
 
 namespace firesteel {
 
+/// How the dense matrices that a checkpoint stores plain (bf16, fp32) are kept: everything but the routed
+/// experts, kv_b, the embedding, routers and hyper-connections, which stay as they are, as do EXL3 and FP8
+/// matrices.
+enum class DenseFormat : uint8_t {
+  kStored,  // exact
+  kFp8,
+  kQ4,  // 4 bits; the head, and widths without whole groups of 64, in FP8
+};
+
 /// One matrix: what this rank holds of it (spec), where in the whole it lies, and its parts on disk.
 struct MatrixRef {
   MatrixSpec spec;
@@ -115,7 +124,7 @@ struct WeightMap {
 /// Errors are one line naming tensor and file. An MTP layer that the config announces but of which the
 /// checkpoint has no tensor at all is left out; a part of one is an error.
 Result<WeightMap> map_weights(const Checkpoint& checkpoint, const ModelConfig& config,
-                              const Placement& placement);
+                              const Placement& placement, DenseFormat dense = DenseFormat::kStored);
 
 /// What `info` and the plan report by.
 enum class WeightGroup : uint8_t { kExperts, kShared, kDense, kAttention, kEmbedding, kHead, kMtp, kOther };

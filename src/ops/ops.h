@@ -40,6 +40,17 @@ enum class MatrixFormat : uint8_t {
   kBf16,      // [n, k] bf16
   kFp8Block,  // [n, k] e4m3 with fp32 scales per 128×128 block (value = code × scale)
   kExl3,      // trellis int16 [k/16, n/16, 16·bits], suh fp16 [k], svh fp16 [n]
+  // Never in a checkpoint, only what a backend may keep (quant/narrow.h):
+  kFp8Rows,  // e4m3 codes with a bf16 scale per row and 128 columns
+  kQ4,       // 4-bit codes with a bf16 scale and offset per row and 64 columns
+};
+
+/// How a backend keeps a matrix. The loaded Matrix::spec names the format that it has become, with kStored.
+enum class MatrixKeep : uint8_t {
+  kStored,   // in the checkpoint's form
+  kDecoded,  // kExl3: the matrix itself (kv_b, an embedding), fp32 on the CPU, bf16 on CUDA
+  kFp8,      // kBf16 and kF32: narrowed while loading, lossy; the CPU keeps the narrowed weights as bf16, which they are
+  kQ4,       // the same; k must be a multiple of 64
 };
 
 /// What a matrix is, known from checkpoint headers before anything is loaded. y[n] = W x, x has k elements.
@@ -53,8 +64,7 @@ struct MatrixSpec {
   int32_t n = 0, k = 0;
   int32_t slices = 1;
   int32_t slice_end[4] = {0, 0, 0, 0};
-  bool decode = false;  // kExl3: keep the matrix itself, decoded (kv_b, an embedding): fp32 on the CPU, bf16 on CUDA;
-                        // the loaded Matrix::spec names that format and has decode = false
+  MatrixKeep keep = MatrixKeep::kStored;
 };
 
 /// Boundary i (0..4) of the four K-slices of an unsliced K: min(k, 128·⌊i·B/4⌋) with B = ⌈k/128⌉ blocks.
@@ -70,6 +80,13 @@ class MatrixSource {
   /// output channel (kF32, kBf16, kFp8Block) or one 16-row k-tile, n/16 tiles of 32·bits bytes (kExl3). Row of kScale:
   /// one row of 128×128 blocks, fp32. Row of kSuh, kSvh: one fp16 element.
   virtual Status read_rows(MatrixPart part, int64_t first, int64_t count, void* dst) = 0;
+};
+
+/// Random weights: which, and where in the whole matrix this rank's part begins (multiples of 128, or of the matrix).
+struct RandomWeights {
+  uint64_t seed = 0;
+  int32_t first_row = 0, first_column = 0;
+  int32_t full_k = 0;
 };
 
 /// A loaded matrix: the spec and the backend's private layout. Plain value, memory owned by the backend.
@@ -180,12 +197,20 @@ struct Selection {
 
 // -------------------------------------------------------------------------------------------------------------- ops
 
+/// What one call of linear does.
+struct LinearJob {
+  std::span<const Matrix> ws;
+  const Act* x = nullptr;
+  Act* y = nullptr;
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
 
   // --- what the backend is
   virtual std::string_view name() const = 0;      // "cpu", "cuda"
+  virtual std::string_view device() const = 0;    // what computes, for people: "CPU", "NVIDIA GB10"
   virtual size_t act_size() const = 0;            // bytes of an Act
   virtual size_t latent_row_bytes(int32_t latent) const = 0;  // one token of a latent plane
   virtual size_t pool_row_bytes(int32_t dim) const = 0;       // one pool of a pooled-key plane
@@ -197,6 +222,8 @@ class Ops {
   virtual size_t scratch_bytes(int32_t rows) const = 0;
   /// Memory that exchanges of [rows, n] among `ranks` ranks keep between begin and end; given once by set_exchange.
   virtual size_t exchange_bytes(int ranks, int32_t rows, int32_t n) const = 0;
+  /// Bytes that a plan may use, where the backend has memory of its own; 0: the machine's memory counts.
+  virtual uint64_t own_memory() const = 0;
 
   // --- memory, at start only
   virtual Result<std::byte*> allocate(size_t bytes, std::string_view what) = 0;  // 256-byte aligned, freed with Ops
@@ -205,8 +232,12 @@ class Ops {
   /// The ranks whose parts exchanges add up; not owned, may change between forwards (null: every rank is lost, and a
   /// forward fails). Never called where this is the only rank.
   virtual void connect(Communicator* comm) = 0;
+  /// Threads that may call load_matrix at once.
+  virtual int load_threads() const = 0;
   /// Loads a matrix into `dst` (matrix_bytes(spec) bytes of this backend).
   virtual Result<Matrix> load_matrix(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) = 0;
+  /// The same with random weights of a plausible size (ops/random_source.h), made where the backend is fastest.
+  virtual Result<Matrix> random_matrix(const MatrixSpec& spec, const RandomWeights& weights, std::byte* dst) = 0;
 
   // --- transfers; ordered after everything issued before, complete on return
   virtual void upload(void* dst, const void* host, size_t bytes) = 0;
@@ -217,8 +248,12 @@ class Ops {
   virtual void download_act(float* host, const Act* src, size_t count) = 0;
   virtual void upload_act(Act* dst, const float* host, size_t count) = 0;
 
-  // --- a forward: bind the batch, issue ops, finish
+  // --- a forward: bind the batch, begin, issue ops, finish
   virtual void bind(const Batch& batch) = 0;
+  /// Whether the caller shall issue the ops of the forward. False: the backend has recorded them earlier for a batch
+  /// of this shape and the same `key` and replays them with the data of now; then go on with finish(). The key names
+  /// everything that the ops depend on beside the bound batch and device memory (which pass, which rows give logits).
+  virtual bool begin(uint64_t key) = 0;
   virtual Status finish() = 0;  // waits; reports device faults
 
   /// streams[T,S,H] = S copies of the embedding row of each token.
@@ -228,9 +263,15 @@ class Ops {
   virtual void hyper_pre(Stage, const HyperSite& w, const Act* streams, Act* x, float* post, float* comb) = 0;
   /// streams[k] = post[k]·y + Σ_j comb[j,k]·streams[j], in place. y [T,H].
   virtual void hyper_post(Stage, const float* y, const float* post, const float* comb, int32_t hidden, Act* streams) = 0;
+  /// hyper_post, then hyper_pre of the next site: post and comb are the ended site's and become the next one's. The
+  /// same bits as the two.
+  virtual void hyper_next(Stage, const HyperSite& w, const float* y, Act* streams, Act* x, float* post, float* comb);
 
   /// y[t, i] = Σ_k w[i,k]·x[t,k] for matrices that share x, their outputs side by side: y has row length Σ n.
   virtual void linear(Stage, std::span<const Matrix> ws, const Act* x, Act* y) = 0;
+  /// linear of every job, in any order: none may read what another writes. The same bits; backends that wait for
+  /// launches run them together.
+  virtual void linears(Stage, std::span<const LinearJob> jobs);
   virtual void linear_f32(Stage, const Matrix& w, const Act* x, int32_t rows, float* y) = 0;
   /// Row-parallel: the local K-slices, each summed alone, then (s0+s1)+(s2+s3), s0+s1 or s0: part [T, n].
   virtual void linear_sliced(Stage, const Matrix& w, const Act* x, float* part) = 0;

@@ -52,10 +52,12 @@ class Normalizer {
   std::optional<Refusal> run(const Json& messages) {
     if (!messages.is_array()) return refuse("messages", "messages must be a list");
     if (messages.empty()) return refuse("messages", "messages must not be empty");
+    if (messages.size() > kMaxTurns) return too_many();
     for (size_t i = 0; i < messages.size(); ++i) {
       path_ = index_path("messages", i);
       is_last_ = i + 1 == messages.size();
       if (auto r = add(messages[i])) return r;
+      if (shown_ > kMaxTurns) return too_many();
     }
     drop_calls();
     drop_empty_turns();
@@ -76,7 +78,13 @@ class Normalizer {
     bool keep_empty = false;
   };
 
+  static std::optional<Refusal> too_many() {
+    return refuse("messages", "a conversation may hold at most " + std::to_string(kMaxTurns) +
+                                  " messages, calls and parts of results");
+  }
+
   std::optional<Refusal> add(const Json& m) {
+    ++shown_;
     if (!m.is_object()) return refuse(path_, "a message must be an object");
     const std::string* role = text_member(m, "role");
     if (role == nullptr)
@@ -165,6 +173,7 @@ class Normalizer {
 
   std::optional<Refusal> read_structured_result(const Json& content, Turn* t) {
     t->is_structured = true;
+    shown_ += content.size();
     Json out = Json::array();
     const bool outputs = content[0].contains("output");
     for (size_t i = 0; i < content.size(); ++i) {
@@ -285,6 +294,8 @@ class Normalizer {
   std::optional<Refusal> read_calls(const Json& m, Turn* t) {
     if (const Json* calls = member(m, "tool_calls"); calls != nullptr && !calls->is_null()) {
       if (!calls->is_array()) return refuse(path_ + ".tool_calls", "tool_calls must be a list");
+      shown_ += calls->size();
+      if (shown_ > kMaxTurns) return too_many();
       for (const Json& call : *calls) t->calls.push_back(read_call(call));
     }
     // The legacy form of one call.
@@ -401,6 +412,7 @@ class Normalizer {
   Conversation* out_;
   std::string path_;
   bool is_last_ = false;
+  size_t shown_ = 0;  // messages, calls and parts of structured results so far
   std::vector<Turn> turns_;
 };
 

@@ -16,6 +16,9 @@
 
 namespace firesteel {
 
+/// Messages and calls in them that one conversation may hold: each costs the template tens of microseconds.
+inline constexpr size_t kMaxTurns = 20'000;
+
 /// Why a request is refused, with the field it is about: the error object of the HTTP contract.
 struct Refusal {
   ErrorCode code = ErrorCode::kInvalidArgument;

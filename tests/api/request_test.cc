@@ -163,6 +163,28 @@ TEST(ChatRequest, ExtraBodyNeverOverridesTheBody) {
   EXPECT_EQ(r.settings.sampling.top_k, 3);
 }
 
+TEST(ChatRequest, ExtraBodyIsBounded) {
+  std::string many = R"("extra_body":{"k":1)";
+  for (int i = 0; i < 300; ++i) many += ",\"k" + std::to_string(i) + "\":1";
+  expect_refused(many + "}", "extra_body", "invalid_value");
+}
+
+TEST(ChatRequest, PredictionAndCacheSaltAreChecked) {
+  EXPECT_TRUE(accept(R"("prediction":{"type":"content","content":"abc"})").settings.predicted);
+  EXPECT_TRUE(accept(R"("prediction":{"type":"content","content":[{"type":"text","text":"abc"}]})")
+                  .settings.predicted);
+  EXPECT_FALSE(accept(R"("prediction":null,"cache_salt":"s","prompt_cache_key":"k")").settings.predicted);
+  for (const char* bad : {"5", "\"x\"", "{}", R"({"type":"content"})", R"({"type":"content","content":[1]})",
+                          R"({"type":"other","content":"x"})"})
+    expect_refused(std::string(R"("prediction":)") + bad, "prediction", "invalid_value");
+  for (const char* bad : {"5", "\"\"", "{}", "true"})
+    expect_refused(std::string(R"("cache_salt":)") + bad, "cache_salt", "invalid_value");
+}
+
+TEST(ChatRequest, AnEchoNeedsAMessageToContinue) {
+  expect_refused(R"("echo":true)", "echo", "unsupported_parameter");
+}
+
 TEST(ChatRequest, FieldsNotBuiltAreRefusedUnlessNeutral) {
   accept(
       R"("presence_penalty":0,"frequency_penalty":0.0,"repetition_penalty":1,"logit_bias":{},"logprobs":false)");

@@ -294,6 +294,63 @@ TEST_F(Structured, CompletionsHaveTheLegacyLists) {
   EXPECT_EQ(choice["logprobs"]["text_offset"][0], 0);
 }
 
+// best_of choices are made, the n likeliest of each prompt are shown; the scripted log-probability of a token
+// follows from its id.
+TEST_F(Structured, BestOfShowsTheLikeliest) {
+  EngineInfo info = engine_info();
+  info.max_queue = 64;
+  start(options(), info);
+  play([](const GenerationRequest& request) {
+    ScriptedReply reply;
+    reply.ids = plain_ids("reply " + std::to_string(*request.sampling.seed % 7) +
+                          (request.prompt.size() > 1 ? " long" : ""));
+    return reply;
+  });
+  const auto texts = [](const Json& body) {
+    std::vector<std::string> out;
+    for (const Json& c : body["choices"]) out.push_back(c["text"].get<std::string>());
+    return out;
+  };
+  const auto post = [this](Json body) {
+    http::RawClient c(server_->port());
+    c.send(http_post("/v1/completions", dump_json(body)));
+    const http::RawReply r = c.read_reply();
+    return std::make_pair(r.status, Json::parse(r.body));
+  };
+  Json body = Json::parse(R"({"prompt":["x","two words"],"n":6,"seed":9,"logprobs":0})");
+  const auto [status, all] = post(body);
+  ASSERT_EQ(status, 200) << all.dump();
+  std::vector<std::string> expected;
+  for (size_t prompt = 0; prompt < 2; ++prompt) {
+    std::vector<std::pair<double, size_t>> ranked;
+    for (size_t i = 0; i < 6; ++i) {
+      const Json& own = all["choices"][prompt * 6 + i]["logprobs"]["token_logprobs"];
+      double sum = 0;
+      for (const Json& v : own) sum += v.get<double>();
+      ranked.emplace_back(-sum / static_cast<double>(own.size()), prompt * 6 + i);
+    }
+    std::sort(ranked.begin(), ranked.end());
+    for (size_t k = 0; k < 2; ++k) expected.push_back(all["choices"][ranked[k].second]["text"]);
+  }
+  body["n"] = 2;
+  body["best_of"] = 6;
+  body.erase("logprobs");
+  const auto [best_status, best] = post(body);
+  ASSERT_EQ(best_status, 200) << best.dump();
+  EXPECT_EQ(texts(best), expected);
+  EXPECT_TRUE(best["choices"][0]["logprobs"].is_null());
+  EXPECT_EQ(best["choices"][3]["index"], 3);
+  EXPECT_EQ(best["usage"], all["usage"]) << "every token that was decoded counts";
+  body["logprobs"] = 1;
+  EXPECT_EQ(texts(post(body).second), expected);
+  for (const char* bad : {R"("best_of":1,"n":2)", R"("best_of":21)", R"("best_of":3,"stream":true)",
+                          R"("best_of":"x")", R"("best_of":2,"max_tokens":0,"echo":true)"}) {
+    const auto [code, error] = post(Json::parse(std::string(R"({"prompt":"x",)") + bad + "}"));
+    EXPECT_EQ(code, 400) << bad;
+    EXPECT_EQ(error["error"]["param"], "best_of") << bad;
+  }
+}
+
 TEST_F(Structured, AnEchoWithoutReply) {
   play_text("never seen");
   for (const bool stream : {false, true}) {
@@ -322,6 +379,39 @@ TEST_F(Structured, SettingsReachTheEngine) {
   EXPECT_EQ(r.rules.frequency, 0.5);
   EXPECT_EQ(r.rules.repetition, 1.5);
   EXPECT_EQ(r.logprobs, 4);
+}
+
+TEST_F(Structured, MasksAreTimed) {
+  play_text("not JSON");
+  send(request(R"("response_format":{"type":"json_object"})"));
+  http::RawClient c(server_->port());
+  c.send(http_get("/metrics"));
+  const std::string metrics = c.read_reply().body;
+  const size_t at = metrics.find("firesteel_grammar_fill_seconds_count");
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_GT(std::atoi(metrics.c_str() + metrics.find(' ', at)), 0);
+}
+
+TEST_F(Structured, AnEchoedMessageBeginsTheContent) {
+  play_text(" and the rest");
+  Json body = request(R"("continue_final_message":true,"echo":true,"n":2)");
+  body["messages"].push_back({{"role", "assistant"}, {"content", "The beginning"}});
+  const Got whole = send(body);
+  ASSERT_EQ(whole.status, 200) << whole.raw.body;
+  EXPECT_EQ(whole.content, "The beginning and the rest");
+  body.erase("n");
+  both(body);
+}
+
+TEST_F(Structured, APredictionIsCountedAndChangesNothing) {
+  play_text("As before.");
+  Got plain = both(request("\"seed\":1"));
+  const Got predicted = both(request(R"("seed":1,"prediction":{"type":"content","content":"As before."})"));
+  EXPECT_EQ(predicted.usage["completion_tokens_details"]["accepted_prediction_tokens"], 0);
+  EXPECT_EQ(predicted.usage["completion_tokens_details"]["rejected_prediction_tokens"], 0);
+  EXPECT_FALSE(plain.usage["completion_tokens_details"].contains("accepted_prediction_tokens"));
+  plain.usage = predicted.usage;
+  EXPECT_EQ(plain, predicted);
 }
 
 TEST_F(Structured, AnUnknownBiasedTokenIsNamed) {

@@ -85,8 +85,11 @@ std::vector<GenerationRequest> continuations(const std::vector<GenerationRequest
   return out;
 }
 
-int run(const std::string& name, int32_t first, int32_t count) {
-  const std::unique_ptr<Ops> ops = make_cpu_ops(0);
+int run(const RunArguments& arguments) {
+  const std::string& name = arguments.model;
+  const int32_t first = arguments.first, count = arguments.requests;
+  const std::unique_ptr<Ops> ops = test_ops(arguments.device, 0);
+  if (ops == nullptr) return 1;
   const std::unique_ptr<Model> loaded = load_test_model(name, *ops);
   if (loaded == nullptr) return 1;
   WatchedModel model(*loaded);
@@ -148,6 +151,5 @@ int run(const std::string& name, int32_t first, int32_t count) {
 }  // namespace firesteel
 
 int main(int argc, char** argv) {
-  const firesteel::RunArguments run = firesteel::parse_run_arguments(argc, argv);
-  return firesteel::run(run.model, run.first, run.requests);
+  return firesteel::run(firesteel::parse_run_arguments(argc, argv));
 }

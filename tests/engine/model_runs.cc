@@ -6,9 +6,18 @@
 #include <thread>
 
 #include "engine/model_engine.h"
+#include "ops/cuda/cuda_ops.h"
 #include "support/golden.h"
 
 namespace firesteel {
+
+std::unique_ptr<Ops> test_ops(const std::string& device, int threads) {
+  if (device == "cpu") return make_cpu_ops(threads);
+  auto ops = make_cuda_ops(0);
+  if (ops.ok()) return std::move(ops).value();
+  std::fprintf(stderr, "%s\n", ops.error().message.c_str());
+  return nullptr;
+}
 
 std::unique_ptr<Model> load_test_model(const std::string& name, Ops& ops, const Placement& placement) {
   const std::string dir = name == "demo" ? test::source_dir() + "/models/demo" : test::golden_model_dir(name);
@@ -56,6 +65,8 @@ RunArguments parse_run_arguments(int argc, char** argv) {
     const std::string name = argv[i];
     if (name == "--model") {
       out.model = argv[i + 1];
+    } else if (name == "--device") {
+      out.device = argv[i + 1];
     } else if (name == "--requests") {
       out.requests = std::atoi(argv[i + 1]);
     } else if (name == "--first") {
@@ -64,8 +75,9 @@ RunArguments parse_run_arguments(int argc, char** argv) {
       ok = false;
     }
   }
+  ok = ok && (out.device == "cpu" || out.device == "cuda");
   if (ok && out.first >= 0 && out.requests >= 1) return out;
-  std::fprintf(stderr, "usage: %s [--model NAME] [--first I] [--requests N]\n", argv[0]);
+  std::fprintf(stderr, "usage: %s [--model NAME] [--device cpu|cuda] [--first I] [--requests N]\n", argv[0]);
   std::exit(2);
 }
 

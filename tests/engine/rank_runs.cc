@@ -49,11 +49,12 @@ std::vector<std::unique_ptr<Communicator>> connect_ranks(int ranks, TestLink lin
   return out;
 }
 
-std::vector<RankModel> load_rank_models(const std::string& name, int ranks) {
+std::vector<RankModel> load_rank_models(const std::string& name, int ranks, const std::string& device) {
   std::vector<RankModel> out(static_cast<size_t>(ranks));
   for (int r = 0; r < ranks; ++r) {
     RankModel& m = out[static_cast<size_t>(r)];
-    m.ops = make_cpu_ops(ranks == 1 ? 0 : 1);
+    m.ops = test_ops(device, ranks == 1 ? 0 : 1);
+    if (m.ops == nullptr) return {};
     m.model = load_test_model(name, *m.ops, {r, ranks});
     if (m.model == nullptr) return {};
   }

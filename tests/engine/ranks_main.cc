@@ -14,15 +14,17 @@ namespace {
 
 constexpr size_t kWays = 6;  // 2 numbers of ranks, 3 links
 
-int run(const std::string& name, int32_t first, int32_t count) {
-  std::vector<RankModel> whole = load_rank_models(name, 1);
+int run(const RunArguments& arguments) {
+  const std::string& name = arguments.model;
+  const int32_t first = arguments.first, count = arguments.requests;
+  std::vector<RankModel> whole = load_rank_models(name, 1, arguments.device);
   if (whole.empty()) return 1;
   const std::vector<GenerationRequest> requests = request_set(whole[0].model->config().vocab, first, count);
   const std::vector<Ids> reference = serve(*whole[0].model, requests, kCompany);
   bool ok = true;
   int way = 0;
   for (const int ranks : {2, 4}) {
-    std::vector<RankModel> parts = load_rank_models(name, ranks);
+    std::vector<RankModel> parts = load_rank_models(name, ranks, arguments.device);
     if (parts.empty()) return 1;
     for (const TestLink link : {TestLink::kThreads, TestLink::kShm, TestLink::kTcp}) {
       const auto check = [&](const std::vector<size_t>& which, int32_t streams, const char* how) {
@@ -54,6 +56,5 @@ int run(const std::string& name, int32_t first, int32_t count) {
 }  // namespace firesteel
 
 int main(int argc, char** argv) {
-  const firesteel::RunArguments run = firesteel::parse_run_arguments(argc, argv);
-  return firesteel::run(run.model, run.first, run.requests);
+  return firesteel::run(firesteel::parse_run_arguments(argc, argv));
 }

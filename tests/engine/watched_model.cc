@@ -1,5 +1,6 @@
 #include "watched_model.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -14,11 +15,19 @@ uint64_t combine(uint64_t h, uint64_t v) {
 
 class OneUlp final : public ForwardHooks {
  public:
+  explicit OneUlp(Ops& ops) : ops_(ops) {}
   void mlp_output(int32_t layer, const float* y, int32_t rows) override {
-    // The CPU backend's memory is ordinary memory.
-    float& first = *const_cast<float*>(y);
-    if (layer == 0 && rows % 2 == 0) first = std::nextafter(first, std::numeric_limits<float>::infinity());
+    if (layer != 0 || rows % 2 != 0) return;
+    float first = 0;
+    ops_.download(&first, y, sizeof first);
+    // Where activations are bf16, a sixty-fourth: one unit in fp32 would be rounded away.
+    first = ops_.act_size() == sizeof(float) ? std::nextafter(first, std::numeric_limits<float>::infinity())
+                                             : first + std::max(std::abs(first), 0x1p-6f) * 0x1p-6f;
+    ops_.upload(const_cast<float*>(y), &first, sizeof first);
   }
+
+ private:
+  Ops& ops_;
 };
 
 }  // namespace
@@ -34,7 +43,7 @@ void WatchedModel::reset_slot(int32_t slot) {
 }
 
 Status WatchedModel::forward(const Batch& batch, std::span<const int32_t> logit_rows, ForwardHooks* hooks) {
-  OneUlp fault;
+  OneUlp fault(model_.ops());
   Status status = model_.forward(batch, logit_rows, fault_ ? &fault : hooks);
   if (!status.ok()) return status;
   ++forwards;

@@ -140,6 +140,17 @@ TEST(RequestParser, RefusesWhatTwoReadersCouldSeeDifferently) {
   EXPECT_TRUE(whole(start + "Transfer-Encoding: Chunked" + tail).complete);
 }
 
+TEST(RequestParser, ALineFeedAloneInTheHeadIsABadRequestAtOnce) {
+  for (const std::string head : {"GET / HTTP/1.1\nHost: h\n\n", "GET / HTTP/1.1\nHost: h\r\n\r\n",
+                                 "GET / HTTP/1.1\r\nHost: h\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\nA: b\n",
+                                 "\nGET / HTTP/1.1\r\nHost: h\r\n\r\n"}) {
+    EXPECT_EQ(whole(head).failure, 400) << head;
+    EXPECT_EQ(parse(head, {1}).failure, 400) << head;
+  }
+  const Parsed body = whole("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\na\nb");
+  EXPECT_EQ(body.body, "a\nb");
+}
+
 TEST(RequestParser, RefusesMalformedChunks) {
   const std::string start = "POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (const std::string body :

@@ -194,6 +194,48 @@ TEST_F(ServerTest, RefusedBodiesAreDrainedOrTheConnectionSaysThatItCloses) {
   EXPECT_EQ(r.headers.at("connection"), "close");
 }
 
+// A client that sends on after it was refused finds the reply, not a reset: what it sends is read and dropped.
+TEST_F(ServerTest, ARefusedClientThatSendsOnFindsItsReply) {
+  ServerOptions o;
+  o.linger_bytes = 24u << 20;
+  start(o);
+  for (const size_t megabytes : {2u, 20u}) {
+    RawClient c(port());
+    ASSERT_TRUE(c.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(megabytes << 20) + "\r\n\r\n"));
+    const std::string block(1u << 20, 'x');
+    for (size_t i = 0; i < megabytes; ++i) ASSERT_TRUE(c.send(block)) << i;
+    const RawReply r = c.read_reply();
+    EXPECT_EQ(r.status, 413);
+    EXPECT_TRUE(r.complete);
+    EXPECT_TRUE(c.closed_within(5000));
+  }
+  // But not for ever.
+  RawClient endless(port());
+  ASSERT_TRUE(endless.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999\r\n\r\n"));
+  const std::string block(1u << 20, 'x');
+  size_t sent = 0;
+  while (sent < 64 && endless.send(block)) ++sent;
+  EXPECT_LT(sent, 64u);
+  RawClient other(port());
+  other.send(get("/ping"));
+  EXPECT_EQ(other.read_reply().body, "pong");
+}
+
+// One that trickles on is let go after a time.
+TEST_F(ServerTest, ARefusedClientThatTricklesIsLetGo) {
+  ServerOptions o;
+  o.linger_timeout = 200ms;
+  o.linger_most = 600ms;
+  start(o);
+  RawClient c(port());
+  c.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999\r\n\r\n");
+  EXPECT_EQ(c.read_reply().status, 413);
+  const auto begun = std::chrono::steady_clock::now();
+  while (c.send("x") && std::chrono::steady_clock::now() - begun < 20s) std::this_thread::sleep_for(20ms);
+  EXPECT_GE(std::chrono::steady_clock::now() - begun, 400ms) << "bytes that come move the end";
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, 15s);
+}
+
 TEST_F(ServerTest, BodyLimit) {
   RawClient sized(port());
   sized.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1048577\r\n\r\n" + std::string(5000, 'x'));

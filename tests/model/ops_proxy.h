@@ -11,6 +11,7 @@ class OpsProxy : public Ops {
   Ops& inner() { return *in_; }
 
   std::string_view name() const override { return in_->name(); }
+  std::string_view device() const override { return in_->device(); }
   size_t act_size() const override { return in_->act_size(); }
   size_t latent_row_bytes(int32_t latent) const override { return in_->latent_row_bytes(latent); }
   size_t pool_row_bytes(int32_t dim) const override { return in_->pool_row_bytes(dim); }
@@ -25,6 +26,9 @@ class OpsProxy : public Ops {
   Result<Matrix> load_matrix(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) override {
     return in_->load_matrix(spec, source, dst);
   }
+  Result<Matrix> random_matrix(const MatrixSpec& spec, const RandomWeights& weights, std::byte* dst) override {
+    return in_->random_matrix(spec, weights, dst);
+  }
   void upload(void* dst, const void* host, size_t bytes) override { in_->upload(dst, host, bytes); }
   void download(void* host, const void* src, size_t bytes) override { in_->download(host, src, bytes); }
   void zero(void* dst, size_t bytes) override { in_->zero(dst, bytes); }
@@ -34,6 +38,9 @@ class OpsProxy : public Ops {
   }
   void upload_act(Act* dst, const float* host, size_t count) override { in_->upload_act(dst, host, count); }
   void bind(const Batch& batch) override { in_->bind(batch); }
+  int load_threads() const override { return in_->load_threads(); }
+  bool begin(uint64_t key) override { return in_->begin(key); }
+  uint64_t own_memory() const override { return in_->own_memory(); }
   Status finish() override { return in_->finish(); }
   void embed(Stage s, const Matrix& table, Act* streams) override { in_->embed(s, table, streams); }
   void hyper_pre(Stage s, const HyperSite& w, const Act* streams, Act* x, float* post, float* comb) override {
@@ -43,6 +50,11 @@ class OpsProxy : public Ops {
                   Act* streams) override {
     in_->hyper_post(s, y, post, comb, hidden, streams);
   }
+  void hyper_next(Stage s, const HyperSite& w, const float* y, Act* streams, Act* x, float* post,
+                  float* comb) override {
+    in_->hyper_next(s, w, y, streams, x, post, comb);
+  }
+  void linears(Stage s, std::span<const LinearJob> jobs) override { in_->linears(s, jobs); }
   void linear(Stage s, std::span<const Matrix> ws, const Act* x, Act* y) override {
     in_->linear(s, ws, x, y);
   }

@@ -28,11 +28,11 @@ struct Pass {
 
 /// One prompt in one pass, then the MTP layer over the tokens that follow.
 Pass run_rank(const std::string& dir, Placement placement, Communicator* comm,
-              const std::vector<int32_t>& ids) {
+              const std::vector<int32_t>& ids, DenseFormat dense = DenseFormat::kStored) {
   Pass out;
   const auto rows = static_cast<int32_t>(ids.size());
   const std::unique_ptr<Ops> ops = make_cpu_ops(1);
-  const auto files = open_model_files(dir, placement);
+  const auto files = open_model_files(dir, placement, dense);
   ModelLimits limits;
   limits.max_rows = limits.max_logit_rows = rows;
   limits.pages = (rows + kPageTokens - 1) / kPageTokens;
@@ -70,15 +70,16 @@ Pass run_rank(const std::string& dir, Placement placement, Communicator* comm,
 }
 
 /// All ranks at once against one rank.
-void expect_bits_of_one(const std::string& dir, int ranks, const std::vector<int32_t>& ids) {
-  const Pass whole = run_rank(dir, {}, nullptr, ids);
+void expect_bits_of_one(const std::string& dir, int ranks, const std::vector<int32_t>& ids,
+                        DenseFormat dense = DenseFormat::kStored) {
+  const Pass whole = run_rank(dir, {}, nullptr, ids, dense);
   ASSERT_TRUE(whole.status.ok()) << whole.status.error().message;
   auto comms = make_local_group(ranks);
   std::vector<Pass> parts(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r)
     threads.emplace_back([&, r, n = ranks] {
-      parts[static_cast<size_t>(r)] = run_rank(dir, {r, n}, comms[static_cast<size_t>(r)].get(), ids);
+      parts[static_cast<size_t>(r)] = run_rank(dir, {r, n}, comms[static_cast<size_t>(r)].get(), ids, dense);
     });
   for (auto& t : threads) t.join();
   int32_t next_id = 0;
@@ -124,6 +125,23 @@ INSTANTIATE_TEST_SUITE_P(Models, Ranks,
                            return name;
                          });
 
+/// Narrowed while loading, each rank its own part: the codes are those of the whole matrix.
+TEST(NarrowedRanks, HaveTheBitsOfOne) {
+  const std::vector<int32_t> ids = Golden::of("tiny").ints("input_ids");
+  for (const char* name : {"tiny", "tiny-variant"}) {
+    for (const DenseFormat dense : {DenseFormat::kQ4, DenseFormat::kFp8}) {
+      for (const int ranks : {2, 4}) expect_bits_of_one(test::golden_model_dir(name), ranks, ids, dense);
+    }
+  }
+  // The control: the format does change what is computed.
+  const std::string dir = test::golden_model_dir("tiny");
+  const Pass exact = run_rank(dir, {}, nullptr, ids), q4 = run_rank(dir, {}, nullptr, ids, DenseFormat::kQ4),
+             fp8 = run_rank(dir, {}, nullptr, ids, DenseFormat::kFp8);
+  EXPECT_GT(test::differing_bits(exact.logits, q4.logits), exact.logits.size() / 2);
+  EXPECT_GT(test::differing_bits(exact.logits, fp8.logits), exact.logits.size() / 2);
+  EXPECT_GT(test::differing_bits(fp8.logits, q4.logits), exact.logits.size() / 2);
+}
+
 // A vocabulary of five blocks, shared and dense widths of three, experts of one, and attention heads of less
 // than one block in all: uneven parts, and ranks that hold no head, no expert or no shared expert at all.
 TEST(RanksOddShapes, UnevenAndEmptyParts) {
@@ -140,6 +158,8 @@ TEST(RanksOddShapes, UnevenAndEmptyParts) {
     std::vector<int32_t> ids(75);
     for (int32_t& id : ids) id = static_cast<int32_t>(random.below(640));
     for (const int ranks : {2, 4}) expect_bits_of_one(dir, ranks, ids);
+    for (const DenseFormat dense : {DenseFormat::kQ4, DenseFormat::kFp8})
+      expect_bits_of_one(dir, 4, ids, dense);
   }
 }
 

@@ -21,7 +21,7 @@ class AttentionTest : public OpsTest {
     const StoredMatrix stored =
         make_stored(random(), {.format = format, .std = decode ? 0.02 : 1 / std::sqrt(double(s.latent))},
                     s.heads * (s.qk + s.v), s.latent);
-    l.kv_b = load_part(ops(), stored, 0, s.latent, {}, decode);
+    l.kv_b = load_part(ops(), stored, 0, s.latent, {}, decode ? MatrixKeep::kDecoded : MatrixKeep::kStored);
     l.w = {s.heads, s.qk, s.v, s.latent, l.kv_b.matrix};
     return l;
   }

@@ -6,6 +6,7 @@
 
 #include "ops/cuda/cuda_ops.h"
 #include "quant/exl3.h"
+#include "quant/narrow.h"
 #include "tensor/dtype.h"
 
 namespace firesteel::test {
@@ -110,8 +111,28 @@ void Buffer::check() const {
   EXPECT_TRUE(intact(data_ + bytes_)) << "written past a buffer of " << bytes_ << " bytes";
 }
 
+/// Replaces each row by what its narrowed form means.
+void narrow(Doubles& dense, MatrixKeep keep, int32_t n, int32_t k) {
+  std::vector<float> row(static_cast<size_t>(k));
+  std::vector<uint8_t> codes(row.size());
+  std::vector<Q4Scale> q4(row.size() / kQ4Group + 1);
+  std::vector<uint16_t> fp8(row.size() / kFp8Group + 1);
+  for (int32_t r = 0; r < n; ++r) {
+    double* at = dense.data() + int64_t{r} * k;
+    for (int32_t c = 0; c < k; ++c) row[size_t(c)] = static_cast<float>(at[c]);
+    const bool four = keep == MatrixKeep::kQ4;
+    EXPECT_TRUE((four ? q4_from_row(row.data(), k, codes.data(), q4.data())
+                      : fp8_from_row(row.data(), k, codes.data(), fp8.data()))
+                    .ok());
+    for (int32_t c = 0; c < k; ++c) {
+      at[c] = bf16_to_f32(four ? q4_value(codes[size_t(c)], q4[size_t(c) / kQ4Group])
+                               : fp8_value(codes[size_t(c)], fp8[size_t(c) / kFp8Group]));
+    }
+  }
+}
+
 StoredMatrix make_stored(Random& random, const MatrixOptions& o, int32_t n, int32_t k) {
-  StoredMatrix m{o.format, o.codebook, o.bits, n, k, {}, {}, {}, {}, Doubles(size_t(n) * size_t(k))};
+  StoredMatrix m{o.format, o.codebook, o.bits, n, k, {}, {}, {}, {}, Doubles(size_t(n) * size_t(k)), o.keep};
   const size_t count = size_t(n) * size_t(k);
   switch (o.format) {
     case MatrixFormat::kF32: {
@@ -178,19 +199,23 @@ StoredMatrix make_stored(Random& random, const MatrixOptions& o, int32_t n, int3
       }
       break;
     }
+    case MatrixFormat::kFp8Rows:
+    case MatrixFormat::kQ4:
+      ADD_FAILURE() << "never stored";
   }
+  if (o.keep == MatrixKeep::kFp8 || o.keep == MatrixKeep::kQ4) narrow(m.dense, o.keep, n, k);
   return m;
 }
 
 TestMatrix load_part(Ops& ops, const StoredMatrix& stored, int32_t k0, int32_t k1,
-                     const std::vector<int32_t>& ends, bool decode) {
+                     const std::vector<int32_t>& ends, MatrixKeep keep) {
   MatrixSpec spec;
   spec.format = stored.format;
   spec.codebook = stored.codebook;
   spec.bits = stored.bits;
   spec.n = stored.n;
   spec.k = k1 - k0;
-  spec.decode = decode;
+  spec.keep = keep == MatrixKeep::kStored ? stored.keep : keep;
   if (!ends.empty()) {
     spec.slices = static_cast<int32_t>(ends.size());
     std::copy(ends.begin(), ends.end(), spec.slice_end);

@@ -64,7 +64,7 @@ struct MatrixOptions {
   int32_t slices = 1;                          // local slices
   int32_t first_slice = 0;                     // of the four, with slices > 1 or a rank's single slice
   const std::vector<uint16_t>* suh = nullptr;  // EXL3: shared input scales
-  bool decode = false;
+  MatrixKeep keep = MatrixKeep::kStored;       // kFp8, kQ4: narrowed while loading
 };
 
 /// The checkpoint bytes of one unsliced matrix; a rank's part is cut from it.
@@ -76,12 +76,13 @@ struct StoredMatrix {
   std::vector<std::byte> weight;
   Floats scale;
   std::vector<uint16_t> suh, svh;
-  Doubles dense;  // [n, k]
+  Doubles dense;  // [n, k]; of a narrowed matrix, its narrowed weights
+  MatrixKeep keep = MatrixKeep::kStored;
 };
 StoredMatrix make_stored(Random& random, const MatrixOptions& options, int32_t n, int32_t k);
 /// Loads columns [k0, k1) of `stored` with the given local slice ends (empty: one slice).
 TestMatrix load_part(Ops& ops, const StoredMatrix& stored, int32_t k0, int32_t k1,
-                     const std::vector<int32_t>& ends, bool decode = false);
+                     const std::vector<int32_t>& ends, MatrixKeep keep = MatrixKeep::kStored);
 inline TestMatrix load_all(Ops& ops, const StoredMatrix& stored) {
   return load_part(ops, stored, 0, stored.k, {});
 }

@@ -12,7 +12,15 @@ struct Shape {
   int32_t n, k;
   uint8_t bits = 0;
   Codebook codebook = Codebook::k3Inst;
+  MatrixKeep keep = MatrixKeep::kStored;
+
+  MatrixOptions options() const {
+    return {.format = format, .codebook = codebook, .bits = bits, .keep = keep};
+  }
 };
+Shape narrowed(MatrixKeep keep, int32_t n, int32_t k, MatrixFormat format = MatrixFormat::kBf16) {
+  return {format, n, k, 0, Codebook::k3Inst, keep};
+}
 const Shape kShapes[] = {
     {MatrixFormat::kF32, 1, 1},
     {MatrixFormat::kF32, 37, 45},
@@ -27,16 +35,22 @@ const Shape kShapes[] = {
     {MatrixFormat::kExl3, 256, 384, 4, Codebook::kMcg},
     {MatrixFormat::kExl3, 128, 640, 6, Codebook::kMul1},
     {MatrixFormat::kExl3, 384, 128, 8, Codebook::kMcg},
+    narrowed(MatrixKeep::kQ4, 9, 64),
+    narrowed(MatrixKeep::kQ4, 37, 192),
+    narrowed(MatrixKeep::kQ4, 130, 1088),
+    narrowed(MatrixKeep::kQ4, 21, 320, MatrixFormat::kF32),
+    narrowed(MatrixKeep::kFp8, 5, 17),
+    narrowed(MatrixKeep::kFp8, 130, 300),
+    narrowed(MatrixKeep::kFp8, 33, 1100, MatrixFormat::kF32),
 };
 
 TEST_P(LinearTest, EveryFormatAndRowCountMatchesFloat64) {
   for (const Shape& s : kShapes) {
-    const StoredMatrix stored =
-        make_stored(random(), {.format = s.format, .codebook = s.codebook, .bits = s.bits}, s.n, s.k);
+    const StoredMatrix stored = make_stored(random(), s.options(), s.n, s.k);
     const TestMatrix w = load_all(ops(), stored);
     for (int32_t rows : {1, 2, 3, 4, 5, 7, 16, 37}) {
-      SCOPED_TRACE(::testing::Message()
-                   << "format " << int(s.format) << " n " << s.n << " k " << s.k << " rows " << rows);
+      SCOPED_TRACE(::testing::Message() << "format " << int(s.format) << " keep " << int(s.keep) << " n "
+                                        << s.n << " k " << s.k << " rows " << rows);
       const Floats x = normals(size_t(rows) * size_t(s.k));
       bind(rows);
       Act* in = act(x);
@@ -107,13 +121,16 @@ TEST_P(LinearTest, SliceBoundariesFollowTheRule) {
 }
 
 TEST_P(LinearTest, OneTwoAndFourRanksAgreeBitForBit) {
-  for (const Shape& s : {Shape{MatrixFormat::kBf16, 45, 1024}, Shape{MatrixFormat::kBf16, 20, 96},
-                         Shape{MatrixFormat::kF32, 33, 700}, Shape{MatrixFormat::kFp8Block, 50, 640},
-                         Shape{MatrixFormat::kExl3, 256, 1024, 4, Codebook::kMcg}}) {
-    SCOPED_TRACE(::testing::Message() << "format " << int(s.format) << " k " << s.k);
+  for (const Shape& s :
+       {Shape{MatrixFormat::kBf16, 45, 1024}, Shape{MatrixFormat::kBf16, 20, 96},
+        Shape{MatrixFormat::kF32, 33, 700}, Shape{MatrixFormat::kFp8Block, 50, 640},
+        Shape{MatrixFormat::kExl3, 256, 1024, 4, Codebook::kMcg}, narrowed(MatrixKeep::kQ4, 50, 1088),
+        narrowed(MatrixKeep::kQ4, 33, 640, MatrixFormat::kF32), narrowed(MatrixKeep::kFp8, 50, 700),
+        narrowed(MatrixKeep::kFp8, 20, 96)}) {
+    SCOPED_TRACE(::testing::Message()
+                 << "format " << int(s.format) << " keep " << int(s.keep) << " k " << s.k);
     const int32_t rows = 6;
-    const StoredMatrix stored =
-        make_stored(random(), {.format = s.format, .codebook = s.codebook, .bits = s.bits}, s.n, s.k);
+    const StoredMatrix stored = make_stored(random(), s.options(), s.n, s.k);
     const Floats x = normals(size_t(rows) * size_t(s.k));
     bind(rows);
     // The part of one rank: its columns of x and its slices.
@@ -145,9 +162,9 @@ TEST_P(LinearTest, OneTwoAndFourRanksAgreeBitForBit) {
 TEST_P(LinearTest, DecodedExl3IsTheMatrixItself) {
   const StoredMatrix stored = make_stored(
       random(), {.format = MatrixFormat::kExl3, .codebook = Codebook::k3Inst, .bits = 3}, 256, 384);
-  const TestMatrix w = load_part(ops(), stored, 0, stored.k, {}, true);
+  const TestMatrix w = load_part(ops(), stored, 0, stored.k, {}, MatrixKeep::kDecoded);
   EXPECT_NE(w.matrix.spec.format, MatrixFormat::kExl3);
-  EXPECT_FALSE(w.matrix.spec.decode);
+  EXPECT_EQ(w.matrix.spec.keep, MatrixKeep::kStored);
   const Floats x = normals(384 * 3);
   bind(3);
   Act* out = empty_act(256 * 3);

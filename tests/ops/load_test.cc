@@ -38,6 +38,12 @@ TEST_P(LoadTest, ImpossibleShapesAreRefusedBeforeAnythingIsRead) {
   refused({.format = MatrixFormat::kExl3, .bits = 4, .n = 128, .k = 64});
   refused({.format = MatrixFormat::kExl3, .bits = 0, .n = 128, .k = 128});
   refused({.format = MatrixFormat::kExl3, .bits = 9, .n = 128, .k = 128});
+  refused({.format = MatrixFormat::kBf16, .n = 4, .k = 96, .keep = MatrixKeep::kQ4});
+  refused({.format = MatrixFormat::kFp8Block, .n = 4, .k = 128, .keep = MatrixKeep::kQ4});
+  refused({.format = MatrixFormat::kExl3, .bits = 4, .n = 128, .k = 128, .keep = MatrixKeep::kFp8});
+  refused({.format = MatrixFormat::kBf16, .n = 4, .k = 128, .keep = MatrixKeep::kDecoded});
+  refused({.format = MatrixFormat::kQ4, .n = 4, .k = 128});
+  refused({.format = MatrixFormat::kFp8Rows, .n = 4, .k = 128});
   refused({.format = MatrixFormat::kBf16, .n = 4, .k = 512, .slices = 3, .slice_end = {128, 256, 512, 0}});
   refused({.format = MatrixFormat::kBf16, .n = 4, .k = 512, .slices = 2, .slice_end = {300, 512, 0, 0}});
   refused({.format = MatrixFormat::kBf16, .n = 4, .k = 512, .slices = 2, .slice_end = {256, 384, 0, 0}});
@@ -45,9 +51,12 @@ TEST_P(LoadTest, ImpossibleShapesAreRefusedBeforeAnythingIsRead) {
 }
 
 TEST_P(LoadTest, ErrorsOfTheSourceComeBackUnchanged) {
-  for (const MatrixSpec& spec : {MatrixSpec{.format = MatrixFormat::kBf16, .n = 3, .k = 5},
-                                 MatrixSpec{.format = MatrixFormat::kFp8Block, .n = 3, .k = 5},
-                                 MatrixSpec{.format = MatrixFormat::kExl3, .bits = 2, .n = 128, .k = 128}}) {
+  for (const MatrixSpec& spec :
+       {MatrixSpec{.format = MatrixFormat::kBf16, .n = 3, .k = 5},
+        MatrixSpec{.format = MatrixFormat::kFp8Block, .n = 3, .k = 5},
+        MatrixSpec{.format = MatrixFormat::kBf16, .n = 3, .k = 64, .keep = MatrixKeep::kQ4},
+        MatrixSpec{.format = MatrixFormat::kF32, .n = 3, .k = 5, .keep = MatrixKeep::kFp8},
+        MatrixSpec{.format = MatrixFormat::kExl3, .bits = 2, .n = 128, .k = 128}}) {
     Buffer& memory = buffer(ops().matrix_bytes(spec));
     int needed = 0;
     {
@@ -98,6 +107,46 @@ TEST_P(LoadTest, MatricesLargerThanOneReadArriveWhole) {
     Doubles want;
     for (size_t i = 0; i < a.size(); ++i) want.push_back(double(a[i]) + b[i]);
     expect_close(got, want, 40, "whole");
+  }
+}
+
+TEST_P(LoadTest, ALargeNarrowedMatrixArrivesWholeAndABadRowIsNamed) {
+  // More rows than one piece, on several threads; every matrix row is its own number.
+  start(3, 64);
+  const int32_t n = 4603, k = 1088;
+  for (const MatrixKeep keep : {MatrixKeep::kQ4, MatrixKeep::kFp8}) {
+    StoredMatrix stored = make_stored(random(), {.format = MatrixFormat::kBf16, .keep = keep}, n, k);
+    const TestMatrix w = load_all(ops(), stored);
+    const Floats x = normals(size_t(k));
+    bind(1);
+    float* y = empty_floats(size_t(n));
+    ops().linear_f32(Stage::kMain, w.matrix, act(x), 1, y);
+    expect_close(get(y, size_t(n)), product(w, wide(x), 1), 12, "narrowed");
+    // Two rows hold what is no weight: the first is named.
+    for (const int32_t row : {4601, 3777}) {
+      const uint16_t infinity = 0x7F80;
+      std::memcpy(stored.weight.data() + (size_t(row) * size_t(k) + 77) * 2, &infinity, 2);
+    }
+    MatrixSpec spec;
+    spec.n = n;
+    spec.k = k;
+    spec.keep = keep;
+    class Whole : public MatrixSource {
+     public:
+      explicit Whole(const StoredMatrix& m) : m_(m) {}
+      Status read_rows(MatrixPart, int64_t first, int64_t count, void* dst) override {
+        const size_t row = size_t(m_.k) * 2;
+        std::memcpy(dst, m_.weight.data() + size_t(first) * row, size_t(count) * row);
+        return Status::success();
+      }
+
+     private:
+      const StoredMatrix& m_;
+    } source(stored);
+    const auto refused = ops().load_matrix(spec, source, buffer(ops().matrix_bytes(spec)).data());
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("row 3777, column 77 "), std::string::npos)
+        << refused.error().message;
   }
 }
 

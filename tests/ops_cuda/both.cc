@@ -29,12 +29,13 @@ std::vector<float> bf16_normals(Random& random, size_t count, double std) {
 }
 
 RawMatrix RawMatrix::make(Random& random, MatrixFormat format, int32_t n, int32_t k, int32_t bits,
-                          Codebook codebook, const RawMatrix* same_suh) {
+                          Codebook codebook, const RawMatrix* same_suh, MatrixKeep keep) {
   RawMatrix m;
   m.spec.format = format;
   m.spec.n = n;
   m.spec.k = k;
   m.spec.slice_end[0] = k;
+  m.spec.keep = keep;
   const auto count = static_cast<size_t>(n) * static_cast<size_t>(k);
   const double std = 1.0 / std::sqrt(static_cast<double>(k));
   switch (format) {
@@ -75,6 +76,9 @@ RawMatrix RawMatrix::make(Random& random, MatrixFormat format, int32_t n, int32_
       m.svh_ = signs(n, std / 1.2);
       break;
     }
+    case MatrixFormat::kFp8Rows:
+    case MatrixFormat::kQ4:
+      ADD_FAILURE() << "never stored";
   }
   return m;
 }

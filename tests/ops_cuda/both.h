@@ -31,7 +31,8 @@ std::vector<float> bf16_normals(Random& random, size_t count, double std);
 class RawMatrix : public MatrixSource {
  public:
   static RawMatrix make(Random& random, MatrixFormat format, int32_t n, int32_t k, int32_t bits = 0,
-                        Codebook codebook = Codebook::kMcg, const RawMatrix* same_suh = nullptr);
+                        Codebook codebook = Codebook::kMcg, const RawMatrix* same_suh = nullptr,
+                        MatrixKeep keep = MatrixKeep::kStored);
   /// One rank's or one slicing's view: spec.slices local slices of the unsliced K.
   void slice(int32_t slices);
   Status read_rows(MatrixPart part, int64_t first, int64_t count, void* dst) override;

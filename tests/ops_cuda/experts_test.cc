@@ -15,12 +15,14 @@ struct ExpertCase {
   bool shared_suh, shared_expert;
   int32_t slices, bits;
   Codebook codebook;
+  int32_t hidden = 512, width = 256;
 };
 void PrintTo(const ExpertCase& c, std::ostream* out) {
-  *out << "format " << static_cast<int>(c.format) << " bits " << c.bits << " slices " << c.slices;
+  *out << "format " << static_cast<int>(c.format) << " bits " << c.bits << " slices " << c.slices
+       << " hidden " << c.hidden;
 }
 
-constexpr int32_t kExperts = 12, kTop = 4, kHidden = 512, kWidth = 256;
+constexpr int32_t kExperts = 12, kTop = 4;
 
 struct Layer {
   std::vector<RawMatrix> gate, up, down;
@@ -34,14 +36,14 @@ Layer make_layer(Random& random, const ExpertCase& c) {
   };
   for (int32_t e = 0; e < kExperts; ++e) {
     const RawMatrix* suh = c.shared_suh && e > 0 ? &l.gate[0] : nullptr;
-    l.gate.push_back(make(kWidth, kHidden, suh));
-    l.up.push_back(make(kWidth, kHidden, c.shared_suh ? &l.gate[0] : nullptr));
-    l.down.push_back(make(kHidden, kWidth, nullptr));
+    l.gate.push_back(make(c.width, c.hidden, suh));
+    l.up.push_back(make(c.width, c.hidden, c.shared_suh ? &l.gate[0] : nullptr));
+    l.down.push_back(make(c.hidden, c.width, nullptr));
     l.down.back().slice(c.slices);
   }
-  l.shared[0] = RawMatrix::make(random, MatrixFormat::kBf16, kWidth, kHidden);
-  l.shared[1] = RawMatrix::make(random, MatrixFormat::kBf16, kWidth, kHidden);
-  l.shared[2] = RawMatrix::make(random, MatrixFormat::kBf16, kHidden, kWidth);
+  l.shared[0] = RawMatrix::make(random, MatrixFormat::kBf16, c.width, c.hidden);
+  l.shared[1] = RawMatrix::make(random, MatrixFormat::kBf16, c.width, c.hidden);
+  l.shared[2] = RawMatrix::make(random, MatrixFormat::kBf16, c.hidden, c.width);
   l.shared[2].slice(c.slices);
   return l;
 }
@@ -54,7 +56,7 @@ TEST_P(Experts, MatchTheDefinitionAndDoNotDependOnTheBatch) {
   Random random;
   Layer layer = make_layer(random, c);
   const int32_t all = 170;
-  const Floats x = bf16_normals(random, all * kHidden, 1.0);
+  const Floats x = bf16_normals(random, all * c.hidden, 1.0);
   std::vector<int32_t> idx(all * kTop);
   Floats weight(all * kTop);
   for (int32_t r = 0; r < all; ++r) {
@@ -84,7 +86,7 @@ TEST_P(Experts, MatchTheDefinitionAndDoNotDependOnTheBatch) {
     }
     l.w.experts = kExperts;
     l.w.top_k = kTop;
-    l.w.width = kWidth;
+    l.w.width = c.width;
     l.w.limit = 1.5f;
     l.w.gate = l.gate.data();
     l.w.up = l.up.data();
@@ -101,14 +103,14 @@ TEST_P(Experts, MatchTheDefinitionAndDoNotDependOnTheBatch) {
     batch.add(rows, 0, 0);
     side.ops().bind(batch.view());
     const auto count = static_cast<size_t>(rows);
-    float* part = side.poisoned(count * kHidden);
-    const Floats xs(x.begin() + first * kHidden, x.begin() + (first + rows) * kHidden);
+    float* part = side.poisoned(count * c.hidden);
+    const Floats xs(x.begin() + first * c.hidden, x.begin() + (first + rows) * c.hidden);
     const std::vector<int32_t> is(idx.begin() + first * kTop, idx.begin() + (first + rows) * kTop);
     const Floats ws(weight.begin() + first * kTop, weight.begin() + (first + rows) * kTop);
     side.ops().experts(Stage::kMain, w, side.act(xs), side.up(std::span<const int32_t>(is)), side.f32(ws),
                        part);
     side.finish();
-    return side.read(part, count * kHidden);
+    return side.read(part, count * c.hidden);
   };
   Loaded cpu, cuda;
   load(*cpu_side(), cpu);
@@ -118,20 +120,30 @@ TEST_P(Experts, MatchTheDefinitionAndDoNotDependOnTheBatch) {
   for (const auto& [first, rows] :
        {std::pair{0, 1}, {19, 2}, {50, 8}, {60, 9}, {0, 32}, {90, 33}, {100, 70}}) {
     expect_same_bits(run(*cuda_side(), cuda.w, first, rows),
-                     Floats(whole.begin() + first * kHidden, whole.begin() + (first + rows) * kHidden),
+                     Floats(whole.begin() + first * c.hidden, whole.begin() + (first + rows) * c.hidden),
                      "rows alone");
+  }
+  // Blocks that meet arrive in any order: the sums must not show it.
+  for (int32_t repeat = 0; repeat < 10; ++repeat) {
+    const int32_t rows = repeat % 2 == 0 ? 8 : 1;
+    expect_same_bits(run(*cuda_side(), cuda.w, 40, rows),
+                     Floats(whole.begin() + 40 * c.hidden, whole.begin() + (40 + rows) * c.hidden),
+                     "once more");
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, Experts,
-                         testing::Values(ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg},
-                                         ExpertCase{MatrixFormat::kExl3, false, true, 2, 4, Codebook::kMul1},
-                                         ExpertCase{MatrixFormat::kExl3, true, false, 1, 3, Codebook::kMcg},
-                                         ExpertCase{MatrixFormat::kExl3, false, true, 4, 2, Codebook::k3Inst},
-                                         ExpertCase{MatrixFormat::kBf16, false, true, 2, 0, Codebook::kMcg},
-                                         ExpertCase{MatrixFormat::kFp8Block, false, false, 2, 0,
-                                                    Codebook::kMcg},
-                                         ExpertCase{MatrixFormat::kF32, false, false, 1, 0, Codebook::kMcg}));
+INSTANTIATE_TEST_SUITE_P(
+    Formats, Experts,
+    testing::Values(ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg},
+                    // Several units of K, the last of them short, in all products.
+                    ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg, 1664, 1408},
+                    ExpertCase{MatrixFormat::kExl3, false, false, 2, 5, Codebook::kMul1, 1664, 1408},
+                    ExpertCase{MatrixFormat::kExl3, false, true, 2, 4, Codebook::kMul1},
+                    ExpertCase{MatrixFormat::kExl3, true, false, 1, 3, Codebook::kMcg},
+                    ExpertCase{MatrixFormat::kExl3, false, true, 4, 2, Codebook::k3Inst},
+                    ExpertCase{MatrixFormat::kBf16, false, true, 2, 0, Codebook::kMcg},
+                    ExpertCase{MatrixFormat::kFp8Block, false, false, 2, 0, Codebook::kMcg},
+                    ExpertCase{MatrixFormat::kF32, false, false, 1, 0, Codebook::kMcg}));
 
 }  // namespace
 }  // namespace firesteel::test

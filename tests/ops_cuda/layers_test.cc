@@ -55,7 +55,7 @@ TEST(Layers, EmbedAndMtpInput) {
 
 TEST(Layers, HyperConnections) {
   REQUIRE_CUDA();
-  for (const int32_t hidden : {256, 1024, 4096}) {
+  for (const int32_t hidden : {200, 256, 1024, 4096, 5120}) {
     Random random;
     RawMatrix fn = RawMatrix::make(random, MatrixFormat::kBf16, 24, 4 * hidden);
     const Floats base = random.normals(24, 1.0), scale = random.normals(3, 1.0),
@@ -93,6 +93,39 @@ TEST(Layers, HyperConnections) {
       const auto part = run(*cuda_side(), first, rows);
       for (size_t i = 0; i < 4; ++i)
         expect_same_bits(part[i], slice_rows(got[i], first, rows, width[i]), "hyper rows");
+    }
+    // The end of one site and the start of the next together: the bits of the two alone.
+    for (const int32_t rows : {1, 7, 70, 300}) {
+      const auto n = static_cast<size_t>(rows);
+      const Floats many = bf16_normals(random, n * 4 * h, 1.3), more = random.normals(n * h, 1.0);
+      const auto next = [&](Side& side, bool together) {
+        side.reset();
+        TestBatch batch;
+        batch.add(rows, 0, 0);
+        side.ops().bind(batch.view());
+        HyperSite w;
+        w.fn = side.load(fn);
+        w.base = side.f32(base);
+        w.scale = side.f32(scale);
+        w.norm = side.f32(norm);
+        Act* s = side.act(many);
+        Act* x = side.poisoned_act(n * h);
+        float* part = side.f32(more);
+        float* post = side.poisoned(n * 4);
+        float* comb = side.poisoned(n * 16);
+        side.ops().hyper_pre(Stage::kMain, w, s, x, post, comb);
+        if (together) {
+          side.ops().hyper_next(Stage::kMain, w, part, s, x, post, comb);
+        } else {
+          side.ops().hyper_post(Stage::kMain, part, post, comb, hidden, s);
+          side.ops().hyper_pre(Stage::kMain, w, s, x, post, comb);
+        }
+        side.finish();
+        return std::vector<Floats>{side.read_act(x, n * h), side.read(post, n * 4), side.read(comb, n * 16),
+                                   side.read_act(s, n * 4 * h)};
+      };
+      const auto one = next(*cuda_side(), true), two = next(*cuda_side(), false);
+      for (size_t i = 0; i < 4; ++i) expect_same_bits(one[i], two[i], "hyper_next");
     }
   }
 }
@@ -138,35 +171,47 @@ TEST(Layers, NormsGluAddGatherHead) {
 TEST(Layers, Router) {
   REQUIRE_CUDA();
   struct Case {
-    int32_t experts, top_k, groups, top_groups;
+    int32_t experts, top_k, groups, top_groups, hidden;
   };
-  for (const Case c : {Case{288, 8, 1, 1}, Case{8, 2, 2, 1}, Case{64, 6, 8, 3}}) {
+  for (const Case c : {Case{288, 8, 1, 1, 512}, Case{288, 8, 1, 1, 4096}, Case{33, 33, 1, 1, 1088},
+                       Case{8, 2, 2, 1, 512}, Case{64, 6, 8, 3, 512}, Case{400, 40, 1, 1, 512}}) {
     Random random;
-    const int32_t rows = 60, hidden = 512;
+    const int32_t rows = 60, hidden = c.hidden;
     RawMatrix weight = RawMatrix::make(random, MatrixFormat::kBf16, c.experts, hidden);
     const Floats bias = random.normals(static_cast<size_t>(c.experts), 0.3),
                  x = bf16_normals(random, static_cast<size_t>(rows * hidden), 1.0);
-    std::vector<int32_t> idx[2];
-    Floats weights[2];
-    int i = 0;
-    for (Side* side : {cpu_side(), cuda_side()}) {
+    const auto run = [&](Side& side, size_t first, int32_t count, std::vector<int32_t>& idx,
+                         Floats& weights) {
       TestBatch batch;
-      batch.add(rows, 0, 0);
-      side->ops().bind(batch.view());
+      batch.add(count, 0, 0);
+      side.ops().bind(batch.view());
       RouterWeights w;
-      w.weight = side->load(weight);
-      w.bias = side->f32(bias);
+      w.weight = side.load(weight);
+      w.bias = side.f32(bias);
       w.experts = c.experts;
       w.top_k = c.top_k;
       w.groups = c.groups;
       w.top_groups = c.top_groups;
-      const auto count = static_cast<size_t>(rows * c.top_k);
-      auto* ids = reinterpret_cast<int32_t*>(side->poisoned(count));
-      float* out = side->poisoned(count);
-      side->ops().router(Stage::kMain, w, side->act(x), ids, out);
-      side->finish();
-      idx[i] = side->read(ids, count);
-      weights[i++] = side->read(out, count);
+      const auto picks = static_cast<size_t>(count * c.top_k);
+      auto* ids = reinterpret_cast<int32_t*>(side.poisoned(picks));
+      float* out = side.poisoned(picks);
+      side.ops().router(Stage::kMain, w, side.act(slice_rows(x, first, static_cast<size_t>(count), hidden)),
+                        ids, out);
+      side.finish();
+      idx = side.read(ids, picks);
+      weights = side.read(out, picks);
+    };
+    std::vector<int32_t> idx[2];
+    Floats weights[2];
+    run(*cpu_side(), 0, rows, idx[0], weights[0]);
+    run(*cuda_side(), 0, rows, idx[1], weights[1]);
+    for (const int32_t count : {1, 5, 8, 30}) {
+      std::vector<int32_t> ids;
+      Floats some;
+      run(*cuda_side(), 7, count, ids, some);
+      const auto at = static_cast<size_t>(7 * c.top_k), picks = static_cast<size_t>(count * c.top_k);
+      EXPECT_TRUE(std::equal(ids.begin(), ids.end(), idx[1].begin() + static_cast<std::ptrdiff_t>(at)));
+      expect_same_bits(some, slice_rows(weights[1], at, picks, 1), "router rows");
     }
     // Scores of random rows are not closer than fp32 rounding more than once in thousands of rows.
     size_t different = 0;

@@ -11,11 +11,17 @@ struct Shape {
   int32_t bits;
   Codebook codebook;
   int32_t n, k;
+  MatrixKeep keep = MatrixKeep::kStored;
+
+  RawMatrix make(Random& random) const {
+    return RawMatrix::make(random, format, n, k, bits, codebook, nullptr, keep);
+  }
 };
 
 void PrintTo(const Shape& s, std::ostream* out) {
   *out << "format " << static_cast<int>(s.format) << " bits " << s.bits << " codebook "
-       << static_cast<int>(s.codebook) << ", " << s.n << " by " << s.k;
+       << static_cast<int>(s.codebook) << " keep " << static_cast<int>(s.keep) << ", " << s.n << " by "
+       << s.k;
 }
 
 /// fp16 inputs of EXL3 after the rotation round at 2^-12 relative; bf16 and FP8 products are exact but for
@@ -23,6 +29,8 @@ void PrintTo(const Shape& s, std::ostream* out) {
 double limit_of(MatrixFormat format) { return format == MatrixFormat::kExl3 ? 1e-3 : 3e-6; }
 
 constexpr MatrixFormat kE = MatrixFormat::kExl3;
+constexpr MatrixFormat kB = MatrixFormat::kBf16, kF = MatrixFormat::kF32;
+constexpr MatrixKeep kStored = MatrixKeep::kStored, k8 = MatrixKeep::kFp8, k4 = MatrixKeep::kQ4;
 constexpr Codebook k3 = Codebook::k3Inst, kG = Codebook::kMcg, kM = Codebook::kMul1;
 const Shape kShapes[] = {
     {MatrixFormat::kBf16, 0, kG, 24, 4096},
@@ -32,6 +40,13 @@ const Shape kShapes[] = {
     {MatrixFormat::kF32, 0, kG, 33, 515},
     {MatrixFormat::kFp8Block, 0, kG, 256, 1024},
     {MatrixFormat::kFp8Block, 0, kG, 200, 328},
+    {kB, 0, kG, 512, 1536, k4},
+    {kB, 0, kG, 24, 4096, k4},
+    {kB, 0, kG, 77, 320, k4},
+    {kF, 0, kG, 130, 1088, k4},
+    {kB, 0, kG, 512, 1536, k8},
+    {kB, 0, kG, 77, 300, k8},
+    {kF, 0, kG, 130, 1001, k8},
     {kE, 1, kG, 128, 512},
     {kE, 2, kG, 128, 640},
     {kE, 3, kG, 256, 1024},
@@ -64,7 +79,7 @@ TEST_P(Matmul, MatchesTheDefinition) {
   REQUIRE_CUDA();
   const Shape s = GetParam();
   Random random;
-  RawMatrix raw = RawMatrix::make(random, s.format, s.n, s.k, s.bits, s.codebook);
+  RawMatrix raw = s.make(random);
   const Matrix cpu = cpu_side()->load(raw), cuda = cuda_side()->load(raw);
   for (const int32_t rows : {1, 7, 8, 9, 32, 33, 100}) {
     const auto x = bf16_normals(random, static_cast<size_t>(rows) * static_cast<size_t>(s.k), 1.0);
@@ -89,7 +104,7 @@ TEST_P(Matmul, RowsDoNotDependOnTheBatch) {
   REQUIRE_CUDA();
   const Shape s = GetParam();
   Random random;
-  RawMatrix raw = RawMatrix::make(random, s.format, s.n, s.k, s.bits, s.codebook);
+  RawMatrix raw = s.make(random);
   Side& side = *cuda_side();
   const Matrix m = side.load(raw);
   const int32_t all = 200;
@@ -149,11 +164,12 @@ TEST(MatmulControl, AnotherCutOfTheSumIsSeen) {
 /// Slices are summed alone, then added: what several ranks compute apart has the same bits.
 TEST(Matmul, SlicesAreSumsOfTheirOwn) {
   REQUIRE_CUDA();
-  for (const auto format : {MatrixFormat::kBf16, MatrixFormat::kExl3, MatrixFormat::kFp8Block}) {
+  for (const auto& [format, keep] :
+       {std::pair{kB, kStored}, {kE, kStored}, {MatrixFormat::kFp8Block, kStored}, {kB, k4}, {kB, k8}}) {
     Random random;
     Side& side = *cuda_side();
     const int32_t n = 256, k = 1024, rows = 9;
-    RawMatrix low = RawMatrix::make(random, format, n, k, 4, Codebook::kMcg);
+    RawMatrix low = RawMatrix::make(random, format, n, k, 4, Codebook::kMcg, nullptr, keep);
     low.slice(2);
     const Matrix two = side.load(low);
     TestBatch batch;
@@ -183,15 +199,19 @@ TEST(Matmul, SlicesAreSumsOfTheirOwn) {
 
 TEST(Matmul, JoinedAndSlicedMatchTheDefinition) {
   REQUIRE_CUDA();
-  for (const auto format :
-       {MatrixFormat::kBf16, MatrixFormat::kExl3, MatrixFormat::kFp8Block, MatrixFormat::kF32}) {
+  for (const auto& [format, keep] : {std::pair{kB, kStored},
+                                     {kE, kStored},
+                                     {MatrixFormat::kFp8Block, kStored},
+                                     {kF, kStored},
+                                     {kB, k4},
+                                     {kF, k8}}) {
     Random random;
     const int32_t k = 1024;
     std::vector<RawMatrix> raws;
     for (const int32_t n : {256, 128, 384})
-      raws.push_back(RawMatrix::make(random, format, n, k, 4, Codebook::kMul1));
+      raws.push_back(RawMatrix::make(random, format, n, k, 4, Codebook::kMul1, nullptr, keep));
     RawMatrix bf16 = RawMatrix::make(random, MatrixFormat::kBf16, 40, k);
-    RawMatrix down = RawMatrix::make(random, format, 256, k, 5, Codebook::kMcg);
+    RawMatrix down = RawMatrix::make(random, format, 256, k, 5, Codebook::kMcg, nullptr, keep);
     for (const int32_t rows : {1, 20, 150}) {
       for (const int32_t slices : {1, 2, 4}) {
         down.slice(slices);
@@ -224,12 +244,62 @@ TEST(Matmul, JoinedAndSlicedMatchTheDefinition) {
   }
 }
 
+/// Products issued together, with inputs and outputs of their own, have the bits of each alone.
+TEST(Matmul, JobsTogetherAreEachAlone) {
+  REQUIRE_CUDA();
+  Random random;
+  Side& side = *cuda_side();
+  struct Kind {
+    MatrixFormat format;
+    int32_t n, k;
+  };
+  const Kind kinds[] = {{MatrixFormat::kBf16, 256, 1024},     {MatrixFormat::kBf16, 40, 1024},
+                        {MatrixFormat::kBf16, 128, 128},      {MatrixFormat::kBf16, 72, 128},
+                        {MatrixFormat::kFp8Block, 256, 1024}, {MatrixFormat::kFp8Block, 128, 1024},
+                        {MatrixFormat::kExl3, 256, 1024},     {MatrixFormat::kF32, 24, 1024},
+                        {MatrixFormat::kBf16, 33, 100},       {MatrixFormat::kBf16, 16, 1024}};
+  std::vector<RawMatrix> raws;
+  for (const Kind& k : kinds) raws.push_back(RawMatrix::make(random, k.format, k.n, k.k, 4, Codebook::kMul1));
+  for (const int32_t rows : {1, 8, 20, 70, 300}) {
+    side.reset();
+    TestBatch batch;
+    batch.add(rows, 0, 0);
+    side.ops().bind(batch.view());
+    std::vector<Matrix> ws;
+    for (RawMatrix& raw : raws) ws.push_back(side.load(raw));
+    const Matrix pair[2] = {ws[0], ws[9]};
+    const auto x_of = [&](int32_t k) {
+      return side.act(bf16_normals(random, static_cast<size_t>(rows * k), 1.0));
+    };
+    std::vector<LinearJob> jobs;
+    std::vector<size_t> counts;
+    const Act* shared = x_of(1024);
+    const auto add = [&](std::span<const Matrix> group, const Act* x) {
+      size_t n = 0;
+      for (const Matrix& m : group) n += static_cast<size_t>(m.spec.n);
+      counts.push_back(n * static_cast<size_t>(rows));
+      jobs.push_back({group, x, side.poisoned_act(counts.back())});
+    };
+    add(pair, shared);
+    for (size_t i = 1; i < ws.size(); ++i) add({&ws[i], 1}, i % 2 ? shared : x_of(1024));
+    jobs[2].x = x_of(128), jobs[3].x = x_of(128), jobs[8].x = x_of(100);
+    side.ops().linears(Stage::kMain, jobs);
+    side.finish();
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      Act* alone = side.poisoned_act(counts[i]);
+      side.ops().linear(Stage::kMain, jobs[i].ws, jobs[i].x, alone);
+      side.finish();
+      expect_same_bits(side.read_act(jobs[i].y, counts[i]), side.read_act(alone, counts[i]), "a job");
+    }
+  }
+}
+
 /// An EXL3 matrix kept decoded (kv_b) is the matrix itself to bf16 rounding.
 TEST(Matmul, DecodedAtLoad) {
   REQUIRE_CUDA();
   Random random;
   RawMatrix raw = RawMatrix::make(random, MatrixFormat::kExl3, 256, 512, 4, Codebook::kMcg);
-  raw.spec.decode = true;
+  raw.spec.keep = MatrixKeep::kDecoded;
   const int32_t rows = 16;
   const auto x = bf16_normals(random, rows * 512, 1.0);
   std::vector<float> result[2];

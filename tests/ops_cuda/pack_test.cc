@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "quant/exl3.h"
+#include "quant/narrow.h"
 #include "support/random.h"
+#include "tensor/dtype.h"
 
 namespace firesteel::test {
 namespace {
@@ -50,6 +53,67 @@ TEST(Pack, Bf16AndFp8Tiles) {
           const size_t group = slot / 1024, step = slot / 256 % 4, lane = slot / 8 % 32, in = slot % 8;
           const size_t byte = group * 1024 + step / 2 * 512 + lane * 16 + step % 2 * 8 + in;
           ASSERT_EQ(n[byte], real ? codes[at] : 0) << r << ", " << c;
+        }
+      }
+    }
+  }
+}
+
+/// Narrowed rows: the codes where the fragments take them from, each row's scale, shifted, behind its group.
+TEST(Pack, NarrowedTiles) {
+  Random random;
+  for (const int32_t k : {64, 192, 1088}) {
+    for (const int32_t rows : {16, 5}) {
+      MatrixSpec spec;
+      spec.n = rows;
+      spec.k = k;
+      spec.keep = MatrixKeep::kQ4;
+      std::vector<std::byte> four(cuda::packed_tile_bytes(spec));
+      spec.keep = MatrixKeep::kFp8;
+      std::vector<std::byte> eight(cuda::packed_tile_bytes(spec));
+      std::vector<std::vector<float>> want4(16, std::vector<float>(static_cast<size_t>(k))), want8 = want4;
+      for (int32_t r = 0; r < rows; ++r) {
+        std::vector<float> w = random.normals(static_cast<size_t>(k), r + 1);
+        std::vector<uint8_t> codes(w.size());
+        std::vector<Q4Scale> q4(w.size() / 64);
+        std::vector<uint16_t> fp8((w.size() + 127) / 128);
+        ASSERT_TRUE(q4_from_row(w.data(), k, codes.data(), q4.data()).ok());
+        cuda::pack_q4_row(codes.data(), q4.data(), r, k, four.data());
+        for (size_t c = 0; c < w.size(); ++c) {
+          want4[static_cast<size_t>(r)][c] = bf16_to_f32(q4_value(codes[c], q4[c / 64]));
+        }
+        ASSERT_TRUE(fp8_from_row(w.data(), k, codes.data(), fp8.data()).ok());
+        cuda::pack_fp8_row(codes.data(), fp8.data(), r, k, eight.data());
+        for (size_t c = 0; c < w.size(); ++c) {
+          want8[static_cast<size_t>(r)][c] = bf16_to_f32(fp8_value(codes[c], fp8[c / 128]));
+        }
+      }
+      const auto at16 = [](const std::vector<std::byte>& from, size_t at) {
+        uint16_t v;
+        std::memcpy(&v, from.data() + at, 2);
+        return bf16_to_f32(v);
+      };
+      for (int32_t r = 0; r < 16; ++r) {
+        for (int32_t c = 0; c < k; ++c) {
+          const size_t slot = fragment_slot(r, c), group = slot / 1024, step = slot / 256 % 4,
+                       lane = slot / 8 % 32, reg = slot % 8 / 2, half = slot % 2;
+          // As the kernel reads it: a word a step, its bits as bf16 times the shifted scale, plus the offset.
+          uint32_t word;
+          std::memcpy(&word, four.data() + group * 576 + lane * 16 + step * 4, 4);
+          const uint32_t bits = word >> (16 * half + 8 * (reg / 2)) & (reg % 2 == 0 ? 0x0F : 0xF0);
+          const size_t row_scale = group * 576 + 512 + lane / 4 * 8 + reg % 2 * 4;
+          const float q4 = std::fmaf(bf16_to_f32(static_cast<uint16_t>(bits)), at16(four, row_scale),
+                                     at16(four, row_scale + 2));
+          ASSERT_EQ(bf16_to_f32(f32_to_bf16(q4)) * 0x1p32f,
+                    want4[static_cast<size_t>(r)][static_cast<size_t>(c)])
+              << r << ", " << c;
+          const auto code = static_cast<uint8_t>(
+              eight[group * 1056 + step / 2 * 512 + lane * 16 + step % 2 * 8 + slot % 8]);
+          const uint16_t raw = static_cast<uint16_t>((code & 0x80) << 8 | (code & 0x7F) << 4);
+          const float fp8 = bf16_to_f32(raw) * at16(eight, group * 1056 + 1024 + lane / 4 * 4 + reg % 2 * 2);
+          ASSERT_EQ(bf16_to_f32(f32_to_bf16(fp8)) * 0x1p32f,
+                    want8[static_cast<size_t>(r)][static_cast<size_t>(c)])
+              << r << ", " << c;
         }
       }
     }

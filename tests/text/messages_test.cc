@@ -41,6 +41,27 @@ std::string param_of(std::string_view messages, const MessageOptions& options = 
   return o.refusal->param;
 }
 
+TEST(Messages, AConversationHasABoundedNumberOfTurns) {
+  Json many = Json::array(), calls = Json::array(), parts = Json::array();
+  for (size_t i = 0; i < kMaxTurns; ++i) {
+    many.push_back({{"role", i % 2 ? "assistant" : "user"}, {"content", "x"}});
+    calls.push_back({{"type", "function"}, {"function", {{"name", "f"}, {"arguments", "{}"}}}});
+    parts.push_back({{"output", "x"}});
+  }
+  const auto param = [](const Json& messages) {
+    Conversation c;
+    const auto refusal = normalize_messages(messages, {}, &c);
+    return refusal ? refusal->param : std::string("taken");
+  };
+  EXPECT_EQ(param(many), "taken");
+  many.push_back({{"role", "user"}, {"content", "x"}});
+  EXPECT_EQ(param(many), "messages");
+  EXPECT_EQ(param({{{"role", "user"}, {"content", "x"}}, {{"role", "assistant"}, {"tool_calls", calls}}}),
+            "messages");
+  EXPECT_EQ(param({{{"role", "user"}, {"content", "x"}}, {{"role", "tool"}, {"content", parts}}}),
+            "messages");
+}
+
 TEST(Messages, LeadingSystemMessagesMerge) {
   EXPECT_EQ(
       messages_of(

@@ -15,6 +15,7 @@
 #include "comm/sum_exchange.h"
 #include "ops/cpu/matrix.h"
 #include "ops/ops.h"
+#include "ops/random_source.h"
 
 namespace firesteel::cpu {
 
@@ -51,6 +52,7 @@ class CpuOps final : public Ops {
   ~CpuOps() override;
 
   std::string_view name() const override { return "cpu"; }
+  std::string_view device() const override { return "CPU"; }
   size_t act_size() const override { return sizeof(float); }
   size_t latent_row_bytes(int32_t latent) const override { return kv_bytes(latent); }
   size_t pool_row_bytes(int32_t dim) const override { return kv_bytes(dim); }
@@ -74,6 +76,13 @@ class CpuOps final : public Ops {
   void upload_act(Act* dst, const float* host, size_t count) override;
 
   void bind(const Batch& batch) override;
+  Result<Matrix> random_matrix(const MatrixSpec& spec, const RandomWeights& weights, std::byte* dst) override {
+    RandomSource source(spec, weights);
+    return load_matrix(spec, source, dst);
+  }
+  int load_threads() const override { return 1; }  // each uses them all
+  bool begin(uint64_t) override { return true; }
+  uint64_t own_memory() const override { return 0; }
   Status finish() override;
 
   void embed(Stage, const Matrix& table, Act* streams) override;

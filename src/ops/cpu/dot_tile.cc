@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "ops/cpu/dot_block.h"
 #include "ops/cpu/matrix.h"
 
@@ -183,6 +184,9 @@ void MatrixView::row_f32(int32_t row, int32_t k0, int32_t count, float* dst) con
       }
       return;
     }
+    case MatrixFormat::kFp8Rows:
+    case MatrixFormat::kQ4:
+      CHECK(false);  // kept as bf16
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ops/cpu/vec.h"
+#include "ops/narrowing.h"
 #include "quant/exl3.h"
 #include "quant/hadamard.h"
 #include "tensor/dtype.h"
@@ -29,6 +30,9 @@ size_t element_bytes(MatrixFormat format) {
     case MatrixFormat::kBf16:
     case MatrixFormat::kExl3:
       return 2;
+    case MatrixFormat::kFp8Rows:
+    case MatrixFormat::kQ4:
+      break;  // kept as bf16
   }
   return 0;
 }
@@ -115,9 +119,25 @@ void unrotate(float* w, int32_t n, int32_t k, const float* suh, const float* svh
   });
 }
 
+/// Each row narrowed and at once read back: the bf16 matrix that the narrowed one is.
+Status load_narrowed(const MatrixSpec& spec, MatrixSource& source, uint16_t* dst, ThreadPool& pool) {
+  const auto read_back = [&](int64_t row, const NarrowedRow& from) {
+    uint16_t* to = dst + row * spec.k;
+    for (int64_t c = 0; c < spec.k; ++c) {
+      to[c] = spec.keep == MatrixKeep::kQ4 ? q4_value(from.codes[c], from.q4[c / kQ4Group])
+                                           : fp8_value(from.codes[c], from.fp8[c / kFp8Group]);
+    }
+  };
+  return narrow_rows(spec, source, pool, 1, read_back, nullptr);
+}
+
 Result<Matrix> load(const MatrixSpec& spec, MatrixSource& source, std::byte* dst, ThreadPool& pool) {
   std::vector<std::byte> buffer;
   Matrix m{loaded_spec(spec), dst};
+  if (is_narrowed(spec)) {
+    RETURN_IF_ERROR(load_narrowed(spec, source, reinterpret_cast<uint16_t*>(dst), pool));
+    return m;
+  }
   const size_t row_bytes = size_t(spec.k) * element_bytes(spec.format);
   if (spec.format != MatrixFormat::kExl3) {
     const int64_t fit = std::max<int64_t>(1, static_cast<int64_t>(kLoadBytes / row_bytes));
@@ -130,7 +150,7 @@ Result<Matrix> load(const MatrixSpec& spec, MatrixSource& source, std::byte* dst
     }
     return m;
   }
-  if (!spec.decode) {
+  if (spec.keep != MatrixKeep::kDecoded) {
     const Layout at = layout(spec);
     RETURN_IF_ERROR(
         read_scales(source, MatrixPart::kSuh, spec.k, reinterpret_cast<float*>(dst + at.suh), buffer));
@@ -160,11 +180,12 @@ Result<Matrix> load(const MatrixSpec& spec, MatrixSource& source, std::byte* dst
 
 MatrixSpec loaded_spec(const MatrixSpec& spec) {
   MatrixSpec s = spec;
-  if (spec.decode && spec.format == MatrixFormat::kExl3) {
+  if (spec.keep == MatrixKeep::kDecoded && spec.format == MatrixFormat::kExl3) {
     s.format = MatrixFormat::kF32;
     s.bits = 0;
   }
-  s.decode = false;
+  if (is_narrowed(spec)) s.format = MatrixFormat::kBf16;
+  s.keep = MatrixKeep::kStored;
   return s;
 }
 
@@ -177,6 +198,7 @@ Status check_spec(const MatrixSpec& s) {
     if (s.n % kHadamard != 0 || s.k % kHadamard != 0) return too_odd(s, "EXL3 needs multiples of 128");
     if (s.bits < 1 || s.bits > 8) return too_odd(s, "EXL3 has 1 to 8 bits");
   }
+  RETURN_IF_ERROR(check_keep(s));
   if (s.slices != 1) {
     if (s.slices != 2 && s.slices != 4) return too_odd(s, "it must have 1, 2 or 4 slices");
     int32_t last = 0;

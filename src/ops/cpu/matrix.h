@@ -34,7 +34,7 @@ struct MatrixView {
 
 MatrixView view(const Matrix& m);
 size_t matrix_bytes(const MatrixSpec& spec);
-/// What the spec becomes once loaded: an EXL3 matrix with spec.decode is fp32.
+/// What the spec becomes once loaded: a decoded EXL3 matrix is fp32, a narrowed one bf16.
 MatrixSpec loaded_spec(const MatrixSpec& spec);
 /// kUnsupported for shapes outside the format.
 Status check_spec(const MatrixSpec& spec);

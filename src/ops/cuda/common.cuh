@@ -19,6 +19,17 @@ __device__ __forceinline__ uint32_t pack_bf16(float lo, float hi) {
   return static_cast<uint32_t>(to_bf16(lo)) | static_cast<uint32_t>(to_bf16(hi)) << 16;
 }
 __device__ __forceinline__ float from_f16(Bits16 v) { return __half2float(__ushort_as_half(v)); }
+/// Pairs of bf16, one rounding each; subnormal operands count.
+__device__ __forceinline__ uint32_t multiply_bf16x2(uint32_t a, uint32_t b) {
+  const __nv_bfloat162 v =
+      __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&a), *reinterpret_cast<const __nv_bfloat162*>(&b));
+  return *reinterpret_cast<const uint32_t*>(&v);
+}
+__device__ __forceinline__ uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t r;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
+}
 /// Saturates: a rotated activation beyond fp16 must not become infinite.
 __device__ __forceinline__ Bits16 to_f16(float v) {
   return __half_as_ushort(__float2half_rn(fminf(fmaxf(v, -65504.0f), 65504.0f)));

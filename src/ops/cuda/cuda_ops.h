@@ -14,6 +14,9 @@
 
 namespace firesteel {
 
+/// GPUs of this machine; 0 without a driver.
+int cuda_device_count();
+
 /// The backend on GPU number `ordinal`. kUnavailable without a driver or GPU, kUnsupported when this build
 /// has no code for it.
 Result<std::unique_ptr<Ops>> make_cuda_ops(int ordinal, KvFormat kv = KvFormat::kWide);

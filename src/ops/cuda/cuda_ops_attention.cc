@@ -156,10 +156,8 @@ void CudaOps::sparse_attention(Stage, const AttentionWeights& w, const Act* q, P
   // A thread block a chunk while rows alone would leave most of the GPU idle.
   const int32_t head_blocks = (w.heads + 31) / 32;
   const bool whole = rows_ * head_blocks > kWholeRows;
-  int32_t most = 1;  // listed tokens of a row
-  for (const int32_t position : row_position_) {
-    most = std::max(most, std::min(sel.max_pools, (position + 1) / kpool) * kpool + (position + 1) % kpool);
-  }
+  // Listed tokens of a row, at most.
+  const int32_t most = std::min(sel.max_pools, (max_position_ + 1) / kpool) * kpool + kpool - 1;
   const int32_t chunks = (most + kAttendChunk - 1) / kAttendChunk;
   const auto heads = static_cast<size_t>(w.heads), latent = static_cast<size_t>(w.latent);
   const size_t row_bytes = whole ? 0 : static_cast<size_t>(chunks) * heads * (latent + 2) * sizeof(float);

@@ -77,8 +77,8 @@ bool CudaOps::all_tuned(const ExpertTable& table) const {
   return true;
 }
 
-CudaOps::Pairs CudaOps::group_pairs(const int32_t* idx, int32_t top_k, int32_t experts, int32_t rows_per_item,
-                                    const RotateParams* shared_rotation) {
+CudaOps::Pairs CudaOps::group_pairs(const int32_t* idx, int32_t top_k, int32_t experts,
+                                    int32_t rows_per_item) {
   Pairs g;
   g.count = rows_ * top_k;
   g.max_items = std::min(g.count, experts + g.count / rows_per_item);
@@ -99,12 +99,7 @@ CudaOps::Pairs CudaOps::group_pairs(const int32_t* idx, int32_t top_k, int32_t e
   p.top_k = top_k;
   p.experts = experts;
   p.rows_per_item = rows_per_item;
-  if (shared_rotation == nullptr) {
-    run(kernels_.group_pairs, {{1}, 1024}, p);
-  } else {
-    run(kernels_.group_and_rotate, {{static_cast<unsigned>(rows_) + 1}, 1024},
-        GroupRotateParams{p, *shared_rotation});
-  }
+  run(kernels_.group_pairs, {{1}, 1024}, p);
   return g;
 }
 
@@ -174,17 +169,30 @@ void CudaOps::expert_products(const ExpertTable& table, int which, int32_t first
   }
 }
 
+void CudaOps::shared_alone(const ExpertWeights& w, const Act* x, float* part) {
+  const int32_t hidden = w.gate[0].spec.k;
+  const int64_t count = static_cast<int64_t>(rows_) * hidden;
+  if (!begin_scratch(shared_expert_bytes(w))) return;
+  const float* const slices = shared_expert(w, x);
+  if (slices == nullptr) {
+    check(device_->fill(stream_, part, 0, static_cast<size_t>(count) * sizeof(float)));
+  } else {
+    combine_slices(slices, count, w.shared_down.spec.slices, rows_, hidden, part);
+  }
+}
+
 void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t* idx, const float* weight,
                       float* part) {
   if (rows_ == 0 || !status_.ok()) return;
   if (w.experts > 1024 || w.top_k > 64) return unsupported("more than 1024 experts or 64 a token");
+  if (w.width == 0) return shared_alone(w, x, part);
   const ExpertTable* table = expert_table(w);
   if (table == nullptr || !status_.ok()) return;
+  if (experts_few_apply(*table, w)) return experts_few(*table, w, x, idx, weight, part);
   const MatrixSpec& gate = w.gate[0].spec;
   const MatrixSpec& down = w.down[0].spec;
   const int32_t hidden = gate.k, pairs_count = rows_ * w.top_k, slices = down.slices;
   const bool exl3 = gate.format == MatrixFormat::kExl3, down_exl3 = down.format == MatrixFormat::kExl3;
-  const bool shared = w.shared_gate.spec.n > 0;
   const auto pairs = static_cast<size_t>(pairs_count), rows = static_cast<size_t>(rows_);
   const auto h = static_cast<size_t>(hidden), width = static_cast<size_t>(w.width),
              n_slices = static_cast<size_t>(slices);
@@ -202,19 +210,13 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   const bool by_unit = exl3 && rows_ <= kFewRows && hidden > kUnit && all_tuned(*table);
   const int32_t span = by_unit ? (hidden + kUnit - 1) / kUnit : 1;
   const size_t rotated_rows = !exl3 ? 0 : w.shared_suh ? rows : 2 * pairs;
-  const auto shared_width = static_cast<size_t>(w.shared_gate.spec.n);
   size_t need = padded(rotated_rows * h * 2) + padded(pairs * width * 4) +
                 padded(pairs * static_cast<size_t>(act_ld) * 2) +
                 padded(rows * static_cast<size_t>(padded_k(hidden)) * 2) +
                 padded(n_slices * pairs * static_cast<size_t>(pass_columns) * 4) + 3 * padded(pairs * 4) +
                 padded(static_cast<size_t>(span) * pairs * width * 2 * 4) +
                 padded((pairs + static_cast<size_t>(w.experts)) * sizeof(ExpertItem)) + 4096;
-  if (shared) {
-    const Matrix both[2] = {w.shared_gate, w.shared_up};
-    need += product_bytes(both, rows_) + product_bytes({&w.shared_down, 1}, rows_) +
-            padded(rows * shared_width * 4) + padded(rows * shared_width * 2) +
-            padded(n_slices * rows * h * 4);
-  }
+  need += shared_expert_bytes(w);
   if (!begin_scratch(need)) return;
 
   // Few rows: at most 8 a pass. An expert that more rows picked is read again, which is rare.
@@ -235,11 +237,10 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
     r.rows = rows_;
     if (w.shared_suh) {
       r.suh = ref_of(w.gate[0]).suh;
-      const bool together = rows_ <= kFewRows;
-      g = group_pairs(idx, w.top_k, w.experts, per_item, together ? &r : nullptr);
-      if (!together) run(kernels_.rotate, {{blocks_of(hidden, 1024), static_cast<unsigned>(rows_)}, 256}, r);
+      g = group_pairs(idx, w.top_k, w.experts, per_item);
+      run(kernels_.rotate, {{blocks_of(hidden, 1024), static_cast<unsigned>(rows_)}, 256}, r);
     } else {
-      g = group_pairs(idx, w.top_k, w.experts, per_item, nullptr);
+      g = group_pairs(idx, w.top_k, w.experts, per_item);
       r.rows = pairs_count;
       r.pair_row = g.row;
       r.pair_expert = g.expert;
@@ -255,7 +256,7 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
     }
     input = rotated;
   } else {
-    g = group_pairs(idx, w.top_k, w.experts, per_item, nullptr);
+    g = group_pairs(idx, w.top_k, w.experts, per_item);
     if (gate.format != MatrixFormat::kF32 && needs_padding(hidden, hidden)) {
       input = pad(input, hidden, hidden, rows_);
       input_ld = padded_k(hidden);
@@ -290,33 +291,8 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   a.down_exl3 = down_exl3;
   run(kernels_.expert_act, {{blocks_of(act_ld, 1024), static_cast<unsigned>(pairs_count)}, 256}, a);
 
-  const float* shared_slices = nullptr;
+  const float* shared_slices = shared_expert(w, x);
   const int64_t shared_stride = static_cast<int64_t>(rows_) * hidden;
-  if (shared) {
-    Product p;
-    p.x = bits(x);
-    p.ldx = hidden;
-    p.rows = rows_;
-    Bits16* both = take<Bits16>(2 * rows * shared_width);
-    Bits16* act = take<Bits16>(rows * shared_width);
-    float* out = take<float>(n_slices * rows * h);
-    p.y = both;
-    p.ldy = static_cast<int64_t>(2 * shared_width);
-    const Matrix ws[2] = {w.shared_gate, w.shared_up};
-    products(ws, p);
-    GluParams u{both, act, rows_, w.shared_gate.spec.n, w.limit};
-    run(kernels_.glu, {{blocks_of(u.width, 256), static_cast<unsigned>(rows_)}, 256}, u);
-    Product d;
-    d.x = act;
-    d.ldx = w.shared_down.spec.k;
-    d.rows = rows_;
-    d.y = out;
-    d.ldy = hidden;
-    d.f32 = true;
-    set_slices(d, w.shared_down.spec, shared_stride);
-    products({&w.shared_down, 1}, d);
-    shared_slices = out;
-  }
 
   Product d;
   d.f32 = true;

@@ -7,10 +7,13 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "gpu/device.h"
+#include "ops/cuda/host_exchange.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/loading.h"
 #include "ops/cuda/pack.h"
 #include "ops/ops.h"
 
@@ -27,6 +30,7 @@ class CudaOps final : public Ops {
   const gpu::Stream& stream() const { return stream_; }
 
   std::string_view name() const override { return "cuda"; }
+  std::string_view device() const override { return device_->info().name; }
   size_t act_size() const override { return sizeof(Bits16); }
   size_t latent_row_bytes(int32_t latent) const override { return kv_bytes(latent); }
   size_t pool_row_bytes(int32_t dim) const override { return kv_bytes(dim); }
@@ -37,7 +41,9 @@ class CudaOps final : public Ops {
 
   Result<std::byte*> allocate(size_t bytes, std::string_view what) override;
   void set_scratch(std::byte* scratch, size_t bytes) override;
+  int load_threads() const override;
   Result<Matrix> load_matrix(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) override;
+  Result<Matrix> random_matrix(const MatrixSpec& spec, const RandomWeights& weights, std::byte* dst) override;
 
   void upload(void* dst, const void* host, size_t bytes) override;
   void download(void* host, const void* src, size_t bytes) override;
@@ -47,13 +53,17 @@ class CudaOps final : public Ops {
   void upload_act(Act* dst, const float* host, size_t count) override;
 
   void bind(const Batch& batch) override;
+  bool begin(uint64_t key) override;
   Status finish() override;
 
   void embed(Stage, const Matrix& table, Act* streams) override;
   void hyper_pre(Stage, const HyperSite& w, const Act* streams, Act* x, float* post, float* comb) override;
   void hyper_post(Stage, const float* y, const float* post, const float* comb, int32_t hidden,
                   Act* streams) override;
+  void hyper_next(Stage, const HyperSite& w, const float* y, Act* streams, Act* x, float* post,
+                  float* comb) override;
   void linear(Stage, std::span<const Matrix> ws, const Act* x, Act* y) override;
+  void linears(Stage, std::span<const LinearJob> jobs) override;
   void linear_f32(Stage, const Matrix& w, const Act* x, int32_t rows, float* y) override;
   void linear_sliced(Stage, const Matrix& w, const Act* x, float* part) override;
   void rms_norm(Stage, const float* w, float eps, int32_t n, const Act* x, int32_t ldx, Act* y) override;
@@ -70,11 +80,12 @@ class CudaOps final : public Ops {
   void router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, float* weight) override;
   void experts(Stage, const ExpertWeights& w, const Act* x, const int32_t* idx, const float* weight,
                float* part) override;
-  size_t exchange_bytes(int, int32_t, int32_t) const override { return 0; }  // one rank only
-  void set_exchange(std::byte*, size_t) override {}
-  void connect(Communicator*) override {}
-  void exchange_begin(Stage, float*, int32_t) override {}
-  void exchange_end(Stage, float*, int32_t) override {}
+  size_t exchange_bytes(int ranks, int32_t rows, int32_t n) const override;
+  uint64_t own_memory() const override;
+  void set_exchange(std::byte* buffer, size_t bytes) override;
+  void connect(Communicator* comm) override;
+  void exchange_begin(Stage, float* part, int32_t n) override;
+  void exchange_end(Stage, float* part, int32_t n) override;
   void head_input(Stage, const Act* streams, std::span<const int32_t> rows, int32_t hidden, const float* norm,
                   float eps, Act* h) override;
   void gather(Stage, const Act* x, std::span<const int32_t> rows, int32_t n, Act* out) override;
@@ -99,6 +110,7 @@ class CudaOps final : public Ops {
     // says how many.
     bool unit_sums = false;
     int32_t unit_span = 1;
+    const PartIo* io = nullptr;  // each matrix's own x and y instead (bf16, no padding, one launch)
   };
   /// The routed pairs of an expert op, grouped.
   struct Pairs {
@@ -117,6 +129,11 @@ class CudaOps final : public Ops {
     Matrix first[3], last[3];          // what it was made from: another layer at the same address is noticed
   };
 
+  /// A forward of one shape, as a graph once it has run.
+  struct Recording {
+    gpu::Graph graph;
+  };
+
   explicit CudaOps(KvFormat kv) : kv_(kv) {}
 
   /// Bytes of a row of n values in a KV plane.
@@ -124,6 +141,8 @@ class CudaOps final : public Ops {
 
   template <typename P>
   void run(const gpu::Kernel<P>& kernel, const gpu::LaunchShape& shape, const P& params) {
+    // A rank's part may be empty.
+    if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
     if (status_.ok()) check(device_->launch(stream_, kernel, shape, params));
   }
   void check(Status status) {
@@ -154,24 +173,40 @@ class CudaOps final : public Ops {
   void products(std::span<const Matrix> ws, Product& p);
   void product_f32(const Matrix& w, const Product& p, int32_t column);
   static void set_slices(Product& p, const MatrixSpec& spec, int64_t stride);
+  /// Streams and next site in two launches; y = nullptr: the streams stay. Shapes that mixes() names.
+  void hyper_mix(const HyperSite& w, const float* y, Act* streams, Act* x, float* post, float* comb);
+  HyperFinishParams hyper_finish_params(const HyperSite& w, const Act* streams, Act* x, float* post,
+                                        float* comb) const;
   /// Sums slices to `part`.
   void combine_slices(const float* slices, int64_t stride, int32_t count, int32_t rows, int32_t n,
                       float* part);
 
-  Status load_packed(const MatrixSpec& spec, MatrixSource& source, std::byte* dst);
-  Status load_exl3(const MatrixSpec& spec, MatrixSource& source, std::byte* dst);
-  Status load_decoded(const MatrixSpec& spec, MatrixSource& source, std::byte* dst);
+  Status load_packed(const MatrixSpec& spec, MatrixSource& source, std::byte* dst, Loading& at);
+  Status load_exl3(const MatrixSpec& spec, MatrixSource& source, std::byte* dst, Loading& at);
+  Status load_decoded(const MatrixSpec& spec, MatrixSource& source, std::byte* dst, Loading& at);
+  Status load_narrowed(const MatrixSpec& spec, MatrixSource& source, std::byte* dst, Loading& at);
 
   const ExpertTable* expert_table(const ExpertWeights& w);
   /// Whether every gate and up matrix has kernels for few rows.
   bool all_tuned(const ExpertTable& table) const;
-  /// Groups the routed pairs; with few rows the shared input rotation goes in the same launch.
-  Pairs group_pairs(const int32_t* idx, int32_t top_k, int32_t experts, int32_t rows_per_item,
-                    const RotateParams* shared_rotation);
+  /// Groups the routed pairs.
+  Pairs group_pairs(const int32_t* idx, int32_t top_k, int32_t experts, int32_t rows_per_item);
   void expert_products(const ExpertTable& table, int which, int32_t first_part, int32_t joined,
                        const Pairs& pairs, const Bits16* x, int64_t ldx, int64_t part_stride, bool by_row,
                        const Product& out, int32_t columns_first, int32_t columns_count, int32_t n,
                        int32_t unit_span);
+
+  /// Few rows of EXL3 experts of one kind: the short way (cuda_ops_experts_few.cc).
+  bool experts_few_apply(const ExpertTable& table, const ExpertWeights& w) const;
+  void experts_few(const ExpertTable& table, const ExpertWeights& w, const Act* x, const int32_t* idx,
+                   const float* weight, float* part);
+  /// Whether those kernels take the shared expert too.
+  static bool shared_within(const ExpertWeights& w);
+  /// The shared expert's slices [slices, rows, hidden] in scratch; nullptr without one.
+  size_t shared_expert_bytes(const ExpertWeights& w);
+  float* shared_expert(const ExpertWeights& w, const Act* x);
+  /// Where this rank holds no part of the routed experts.
+  void shared_alone(const ExpertWeights& w, const Act* x, float* part);
 
   int32_t max_position() const { return max_position_; }
 
@@ -183,6 +218,8 @@ class CudaOps final : public Ops {
   std::vector<gpu::Buffer> owned_;
   gpu::Buffer own_scratch_, staging_, bound_, tables_;
   gpu::Event bound_copied_;
+  LoadingPool loadings_;
+  std::mutex decode_mutex_;
   size_t tables_used_ = 0;
   std::map<const Matrix*, ExpertTable> expert_tables_;
   std::byte* scratch_ = nullptr;
@@ -190,10 +227,16 @@ class CudaOps final : public Ops {
   size_t scratch_bytes_ = 0;
   Status status_;
 
+  std::map<std::pair<uint64_t, uint64_t>, Recording> recordings_;  // by pass and shape
+  Recording* recording_ = nullptr;                                 // the one being recorded
+
+  bool alone_ = true;
+  std::unique_ptr<HostExchange> exchange_;
+
   // The bound batch: host copies that launches depend on.
-  int32_t rows_ = 0, segments_ = 0, max_position_ = 0, max_segment_rows_ = 0, max_segment_pools_start_ = 0;
-  std::vector<int32_t> segment_start_, segment_rows_;
-  std::vector<int32_t> row_position_;
+  int32_t rows_ = 0, segments_ = 0, max_segment_rows_ = 0;
+  int32_t max_position_ = 0;  // with few rows: rounded up, see bind
+  uint64_t shape_key_ = 0;  // of what launches depend on
   BatchView view_{};
 };
 

@@ -1,4 +1,4 @@
-// The CUDA backend's ops other than products and attention: hyper-connections, norms, KDA.
+// The CUDA backend's ops other than products, hyper-connections and attention: norms, KDA, head inputs.
 #include <algorithm>
 #include <cmath>
 
@@ -8,6 +8,8 @@
 namespace firesteel::cuda {
 
 namespace {
+
+constexpr int32_t kKdaFewRows = 8;  // of a sequence: kda in one launch
 
 EmbedParams embed_params(const BatchView& view, const Matrix& table) {
   EmbedParams p{};
@@ -47,64 +49,6 @@ void CudaOps::mtp_input(Stage, const Matrix& table, const float* enorm, const fl
   run(kernels_.mtp_input, {{static_cast<unsigned>(rows_)}, 256}, p);
 }
 
-void CudaOps::hyper_pre(Stage, const HyperSite& w, const Act* streams, Act* x, float* post, float* comb) {
-  const int32_t k = w.fn.spec.k, hidden = k / kStreams;
-  // K = 4H goes to several thread blocks: cut like slices, at most four.
-  const int32_t cut = std::max(4096, (k / 4 + kUnit - 1) / kUnit * kUnit);
-  const int32_t slices = (k + cut - 1) / cut;
-  const int64_t stride = static_cast<int64_t>(rows_) * w.fn.spec.n;
-  if (rows_ == 0) return;
-  if (w.fn.spec.n != 24) return unsupported("hyper-connections of other than 4 streams");
-  if (k > kMaxHyperSums / 2 * kUnit) return unsupported("hidden sizes beyond 4096");
-  Product p;
-  p.slices = slices;
-  for (int32_t i = 0; i < slices; ++i) p.slice_end[i] = std::min(k, (i + 1) * cut);
-  const size_t sums = static_cast<size_t>(stride) * static_cast<size_t>(slices * unit_span_of(w.fn.spec, p));
-  if (!begin_scratch(padded(sums * sizeof(float)) + product_bytes({&w.fn, 1}, rows_))) {
-    return;
-  }
-  p.x = bits(streams);
-  p.ldx = k;
-  p.rows = rows_;
-  p.ldy = w.fn.spec.n;
-  p.f32 = true;
-  p.unit_sums = true;
-  p.slice_stride = stride;
-  float* z = take<float>(sums);
-  p.y = z;
-  products({&w.fn, 1}, p);
-  HyperFinishParams f{};
-  f.z = z;
-  f.slice_stride = stride;
-  f.streams = bits(streams);
-  f.base = w.base;
-  f.scale = w.scale;
-  f.norm = w.norm;
-  f.x = bits(x);
-  f.post = post;
-  f.comb = comb;
-  f.rows = rows_;
-  f.hidden = hidden;
-  f.slices = slices;
-  f.unit_span = p.unit_span;
-  f.iters = w.sinkhorn_iters;
-  f.rms_eps = w.rms_eps;
-  f.hc_eps = w.hc_eps;
-  const auto rows = static_cast<unsigned>(rows_);
-  if (hidden % 8 == 0 && hidden <= 8192) {
-    run(hidden <= 4096 ? kernels_.hyper_finish_4k : kernels_.hyper_finish_8k, {{rows}, 512}, f);
-  } else {
-    run(kernels_.hyper_finish, {{rows}, 256, static_cast<unsigned>(hidden) * 4}, f);
-  }
-}
-
-void CudaOps::hyper_post(Stage, const float* y, const float* post, const float* comb, int32_t hidden,
-                         Act* streams) {
-  if (rows_ == 0) return;
-  HyperPostParams p{y, post, comb, bits(streams), rows_, hidden};
-  run(kernels_.hyper_post, {{blocks_of(hidden, 512), static_cast<unsigned>(rows_)}, 256}, p);
-}
-
 void CudaOps::rms_norm(Stage, const float* w, float eps, int32_t n, const Act* x, int32_t ldx, Act* y) {
   if (rows_ == 0) return;
   RmsParams p{w, bits(x), bits(y), ldx, n, rows_, eps};
@@ -122,9 +66,29 @@ void CudaOps::router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, 
   if (w.experts > 1024 || w.top_k > 64 || w.groups > 64) {
     return unsupported("more than 1024 experts, 64 a token or 64 groups");
   }
+  RouterParams r{};
+  r.bias = w.bias;
+  r.idx = idx;
+  r.weight = weight;
+  r.rows = rows_;
+  r.experts = w.experts;
+  r.top_k = w.top_k;
+  r.groups = w.groups;
+  r.top_groups = w.top_groups;
+  r.norm_topk = w.norm_topk;
+  r.factor = w.factor;
   Product p;
   const size_t sums = static_cast<size_t>(rows_) * static_cast<size_t>(w.experts) *
                       static_cast<size_t>(unit_span_of(w.weight.spec, p));
+  const MatrixSpec& spec = w.weight.spec;
+  if (rows_ <= 8 && spec.format == MatrixFormat::kBf16 && spec.k % kGroupK == 0 && spec.k <= 8 * kUnit &&
+      w.experts <= 320 && w.groups == 1) {
+    if (!begin_scratch(padded(sums * sizeof(float)))) return;
+    r.units = unit_span_of(spec, p);
+    const RouterFewParams f{bits(x), static_cast<const uint8_t*>(w.weight.data), take<float>(sums), spec.k,
+                            r};
+    return run(kernels_.router_few, {{blocks_of(w.experts, kTileN), blocks_of(r.units, 2)}, 256}, f);
+  }
   if (!begin_scratch(padded(sums * sizeof(float)) + product_bytes({&w.weight, 1}, rows_))) return;
   float* logits = take<float>(sums);
   p.x = bits(x);
@@ -136,20 +100,9 @@ void CudaOps::router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, 
   p.unit_sums = true;
   p.slice_stride = static_cast<int64_t>(rows_) * w.experts;
   products({&w.weight, 1}, p);
-  RouterParams r{};
   r.logits = logits;
   r.units = p.unit_span;
   r.unit_stride = p.slice_stride;
-  r.bias = w.bias;
-  r.idx = idx;
-  r.weight = weight;
-  r.rows = rows_;
-  r.experts = w.experts;
-  r.top_k = w.top_k;
-  r.groups = w.groups;
-  r.top_groups = w.top_groups;
-  r.norm_topk = w.norm_topk;
-  r.factor = w.factor;
   run(w.experts <= 320 ? kernels_.router_pick_320 : kernels_.router_pick_1024, {{blocks_of(rows_, 4)}, 128},
       r);
 }
@@ -158,7 +111,10 @@ void CudaOps::kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, cons
                   SlotPlane state, Act* out) {
   if (rows_ == 0) return;
   if (w.dim > 128 || w.dim < 1) return unsupported("KDA heads wider than 128");
-  const size_t wide = static_cast<size_t>(rows_) * static_cast<size_t>(w.heads) * static_cast<size_t>(w.dim);
+  // One launch while a block a sequence and head is enough.
+  const bool few = w.dim == 128 && w.taps == 4 && max_segment_rows_ <= kKdaFewRows;
+  const size_t wide =
+      few ? 0 : static_cast<size_t>(rows_) * static_cast<size_t>(w.heads) * static_cast<size_t>(w.dim);
   if (!begin_scratch(5 * padded(wide * sizeof(float)) +
                      padded(static_cast<size_t>(rows_) * static_cast<size_t>(w.heads) * sizeof(float)))) {
     return;
@@ -176,20 +132,22 @@ void CudaOps::kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, cons
   p.o_norm = w.o_norm;
   p.state = reinterpret_cast<uint8_t*>(state.base);
   p.slot_stride = static_cast<int64_t>(state.slot_stride);
+  p.heads = w.heads;
+  p.dim = w.dim;
+  p.taps = w.taps;
+  p.lower_bound = w.lower_bound;
+  p.rms_eps = w.rms_eps;
+  const auto rows = static_cast<unsigned>(rows_), heads = static_cast<unsigned>(w.heads),
+             segments = static_cast<unsigned>(segments_);
+  if (few) return run(kernels_.kda_few, {{heads, segments}, 512}, p);
   p.q = take<float>(wide);
   p.k = take<float>(wide);
   p.v = take<float>(wide);
   p.decay = take<float>(wide);
   p.o = take<float>(wide);
   p.beta = take<float>(static_cast<size_t>(rows_) * static_cast<size_t>(w.heads));
-  p.heads = w.heads;
-  p.dim = w.dim;
-  p.taps = w.taps;
-  p.lower_bound = w.lower_bound;
-  p.rms_eps = w.rms_eps;
-  const auto rows = static_cast<unsigned>(rows_), heads = static_cast<unsigned>(w.heads);
   run(kernels_.kda_prepare, {{rows, heads}, 128}, p);
-  run(kernels_.kda_recur, {{heads * blocks_of(w.dim, 32), static_cast<unsigned>(segments_)}, 256}, p);
+  run(kernels_.kda_recur, {{heads * blocks_of(w.dim, 32), segments}, 256}, p);
   run(kernels_.kda_out, {{rows, heads}, 128}, p);
 }
 

@@ -30,6 +30,8 @@ MatrixRef CudaOps::ref_of(const Matrix& m) {
 
 const MatmulKernels& CudaOps::kernels_of(const MatrixSpec& s) const {
   if (s.format == MatrixFormat::kFp8Block) return kernels_.fp8;
+  if (s.format == MatrixFormat::kFp8Rows) return kernels_.fp8_rows;
+  if (s.format == MatrixFormat::kQ4) return kernels_.q4;
   if (s.format == MatrixFormat::kExl3) return kernels_.exl3[static_cast<size_t>(s.codebook)][s.bits];
   return kernels_.bf16;
 }
@@ -109,6 +111,10 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
   int32_t column = 0;
   for (size_t i = 0; i < ws.size();) {
     const MatrixSpec& spec = ws[i].spec;
+    if (spec.n == 0) {  // this rank has no part of it
+      ++i;
+      continue;
+    }
     if (spec.format == MatrixFormat::kF32) {
       p.x = given;
       p.ldx = given_ld;
@@ -119,12 +125,12 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
     }
     // Neighbours of one format go together.
     size_t end = i + 1;
-    while (end < ws.size() && end - i < kMaxJoined && ws[end].spec.format == spec.format &&
-           kind_of(ws[end].spec) == kind_of(spec)) {
+    while (end < ws.size() && end - i < kMaxJoined && ws[end].spec.n > 0 &&
+           ws[end].spec.format == spec.format && kind_of(ws[end].spec) == kind_of(spec)) {
       ++end;
     }
     const bool exl3 = spec.format == MatrixFormat::kExl3;
-    if (!exl3 && needs_padding(spec.k, given_ld)) {
+    if (!exl3 && p.io == nullptr && needs_padding(spec.k, given_ld)) {
       if (padded_x == nullptr) padded_x = pad(given, given_ld, spec.k, p.rows);
       p.x = padded_x;
       p.ldx = padded_k(spec.k);
@@ -152,6 +158,10 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
     q.joined = static_cast<int32_t>(end - i);
     q.split = split;
     copy_slices(q, p);
+    if (p.io != nullptr) {
+      q.apart = 1;
+      std::copy(p.io + i, p.io + end, q.io);
+    }
     int32_t blocks = 0;
     const int32_t column0 = column;
     for (size_t j = i; j < end; ++j) {
@@ -253,6 +263,54 @@ void CudaOps::linear(Stage, std::span<const Matrix> ws, const Act* x, Act* y) {
   products(ws, p);
 }
 
+void CudaOps::linears(Stage stage, std::span<const LinearJob> jobs) {
+  CHECK(jobs.size() <= 32);
+  // Dense matrices of one format and K go in one launch, each with its own input and output.
+  const auto joins = [](const LinearJob& job) {
+    if (job.ws.empty() || job.ws.size() > kMaxJoined) return false;
+    const MatrixSpec& first = job.ws[0].spec;
+    return first.format != MatrixFormat::kF32 && first.format != MatrixFormat::kExl3 &&
+           !needs_padding(first.k, first.k) &&
+           std::all_of(job.ws.begin(), job.ws.end(), [&](const Matrix& m) {
+             return m.spec.format == first.format && m.spec.k == first.k && m.spec.n > 0;
+           });
+  };
+  uint32_t done = 0;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (done >> i & 1) continue;
+    if (!joins(jobs[i])) {
+      linear(stage, jobs[i].ws, jobs[i].x, jobs[i].y);
+      continue;
+    }
+    const MatrixSpec& kind = jobs[i].ws[0].spec;
+    Matrix ws[kMaxJoined];
+    PartIo io[kMaxJoined];
+    size_t count = 0;
+    for (size_t j = i; j < jobs.size(); ++j) {
+      const LinearJob& job = jobs[j];
+      if ((done >> j & 1) || !joins(job) || job.ws[0].spec.format != kind.format ||
+          job.ws[0].spec.k != kind.k || count + job.ws.size() > kMaxJoined) {
+        continue;
+      }
+      done |= 1u << j;
+      int64_t width = 0, column = 0;
+      for (const Matrix& w : job.ws) width += w.spec.n;
+      for (const Matrix& w : job.ws) {
+        ws[count] = w;
+        io[count++] = PartIo{bits(job.x), bits(job.y) + column, kind.k, width};
+        column += w.spec.n;
+      }
+    }
+    if (!begin_scratch(0)) return;
+    Product p;
+    p.x = bits(jobs[i].x);
+    p.ldx = kind.k;
+    p.rows = rows_;
+    p.io = io;
+    products({ws, count}, p);
+  }
+}
+
 void CudaOps::linear_f32(Stage, const Matrix& w, const Act* x, int32_t rows, float* y) {
   if (!begin_scratch(product_bytes({&w, 1}, rows))) return;
   Product p;
@@ -284,6 +342,7 @@ void CudaOps::linear_sliced(Stage, const Matrix& w, const Act* x, float* part) {
   const size_t slices_bytes =
       s.slices > 1 ? padded(static_cast<size_t>(stride * s.slices) * sizeof(float)) : 0;
   if (rows_ == 0 || !begin_scratch(product_bytes({&w, 1}, rows_) + slices_bytes)) return;
+  if (s.k == 0) return check(device_->fill(stream_, part, 0, static_cast<size_t>(stride) * sizeof(float)));
   Product p;
   p.x = bits(x);
   p.ldx = s.k;

@@ -18,6 +18,24 @@ __device__ __forceinline__ uint32_t and_xor(uint32_t x, uint32_t a, uint32_t b) 
   return r;
 }
 
+/// Multiplier and addend of the codes whose value is the sum of the two halves of a hash.
+template <int kCode>
+struct HalfSumCode {
+  static constexpr uint32_t kFactor = kCode == kCodeMcg ? 0xCBAC1FEDu : 89226354u;
+  static constexpr uint32_t kAddend = kCode == kCodeMcg ? 0u : 64248484u;
+};
+
+/// Two hashes to two fp16 values. The halves are added in place (the addition picks its halves), so that one
+/// permutation a pair is enough: it shares its pipe with all the masks and shifts, the additions do not.
+__device__ __forceinline__ uint32_t half_sums(uint32_t x0, uint32_t x1) {
+  x0 = and_xor(x0, 0x8FFF8FFFu, 0x3B603B60u);
+  x1 = and_xor(x1, 0x8FFF8FFFu, 0x3B603B60u);
+  const __half2 h0 = *reinterpret_cast<const __half2*>(&x0), h1 = *reinterpret_cast<const __half2*>(&x1);
+  const __half2 v0 = __hadd2(__low2half2(h0), __high2half2(h0));
+  const __half2 v1 = __hadd2(__low2half2(h1), __high2half2(h1));
+  return __byte_perm(*reinterpret_cast<const uint32_t*>(&v0), *reinterpret_cast<const uint32_t*>(&v1), 0x5410);
+}
+
 /// Two states (16 bits each, clean above) to two fp16 values.
 template <int kCode>
 __device__ __forceinline__ uint32_t exl3_pair(uint32_t s0, uint32_t s1) {
@@ -29,19 +47,8 @@ __device__ __forceinline__ uint32_t exl3_pair(uint32_t s0, uint32_t s1) {
                               __half2half2(__ushort_as_half(0xC931)));
     return *reinterpret_cast<const uint32_t*>(&v);
   } else {
-    uint32_t x0, x1;
-    if constexpr (kCode == kCodeMcg) {
-      x0 = s0 * 0xCBAC1FEDu;
-      x1 = s1 * 0xCBAC1FEDu;
-    } else {
-      x0 = s0 * 89226354u + 64248484u;
-      x1 = s1 * 89226354u + 64248484u;
-    }
-    x0 = and_xor(x0, 0x8FFF8FFFu, 0x3B603B60u);
-    x1 = and_xor(x1, 0x8FFF8FFFu, 0x3B603B60u);
-    const uint32_t lo = __byte_perm(x0, x1, 0x5410), hi = __byte_perm(x0, x1, 0x7632);
-    const __half2 v = __hadd2(*reinterpret_cast<const __half2*>(&lo), *reinterpret_cast<const __half2*>(&hi));
-    return *reinterpret_cast<const uint32_t*>(&v);
+    using Code = HalfSumCode<kCode>;
+    return half_sums(s0 * Code::kFactor + Code::kAddend, s1 * Code::kFactor + Code::kAddend);
   }
 }
 
@@ -49,7 +56,8 @@ __device__ __forceinline__ uint32_t exl3_pair(uint32_t s0, uint32_t s1) {
 template <int kBits>
 struct Exl3Group {
   uint32_t w[kBits];
-  uint32_t tail[2];  // tiles 0 and 1, tiles 2 and 3: low half the even tile
+  // Of the lane before: 4 bits: its words; else the tails of tiles 0 and 1, 2 and 3, low half the even tile.
+  uint32_t tail[kBits == 4 ? 4 : 2];
 
   __device__ __forceinline__ void load(const uint8_t* group) {
     const int lane = threadIdx.x & 31;
@@ -84,7 +92,10 @@ struct Exl3Group {
   /// Exchanges the tails; all lanes of the warp.
   __device__ __forceinline__ void exchange() {
     const int from = ((threadIdx.x & 31) + 31) & 31;
-    if constexpr (kBits == 1) {
+    if constexpr (kBits == 4) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) tail[i] = __shfl_sync(0xffffffffu, w[i], from);
+    } else if constexpr (kBits == 1) {
       const uint32_t one = __shfl_sync(0xffffffffu, w[0], from);
       const uint32_t two = __shfl_sync(0xffffffffu, w[0], (from + 31) & 31);
       // Tile i is byte 3 - i of the word.
@@ -127,15 +138,33 @@ struct Exl3Group {
   template <int kCode, int kTile>
   __device__ __forceinline__ void fragment(uint32_t (&a)[4]) const {
     if constexpr (kBits == 4) {
-      // Every window is byte-aligned in one of four words: no masks.
-      const uint32_t own = w[kTile];
-      const uint32_t before = (kTile & 1) ? tail[kTile / 2] >> 16 : tail[kTile / 2];
-      const uint32_t own4 = own >> 4;
-      const uint32_t s = __funnelshift_r(own, before, 20), s4 = s >> 4;
-      a[0] = exl3_pair<kCode>(__byte_perm(s, 0, 0x4421), __byte_perm(s4, 0, 0x4410));
-      a[2] = exl3_pair<kCode>(__byte_perm(s, 0, 0x4410), own >> 16);
-      a[1] = exl3_pair<kCode>(__byte_perm(own4, 0, 0x4421), __byte_perm(own, 0, 0x4421));
-      a[3] = exl3_pair<kCode>(__byte_perm(own4, 0, 0x4410), __byte_perm(own, 0, 0x4410));
+      // Word i holds states i (above) and i + 4 (below).
+      uint32_t pairs[4];
+      pairs[0] = __funnelshift_r(w[kTile], tail[kTile], 12);
+      pairs[1] = __funnelshift_r(w[kTile], tail[kTile], 8);
+      pairs[2] = __funnelshift_r(w[kTile], tail[kTile], 4);
+      pairs[3] = w[kTile];
+      if constexpr (kCode == kCodeMul1) {
+        a[0] = exl3_pair<kCode>(pairs[0] >> 16, pairs[1] >> 16);
+        a[2] = exl3_pair<kCode>(pairs[2] >> 16, pairs[3] >> 16);
+        a[1] = exl3_pair<kCode>(pairs[0] & 0xffffu, pairs[1] & 0xffffu);
+        a[3] = exl3_pair<kCode>(pairs[2] & 0xffffu, pairs[3] & 0xffffu);
+      } else {
+        // The lower state needs no mask: what the upper one adds to the product is taken off again, by the
+        // multiplier's pipe, which has room.
+        using Code = HalfSumCode<kCode>;
+        uint32_t high[4], low[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const uint32_t upper = pairs[i] >> 16;
+          high[i] = upper * Code::kFactor + Code::kAddend;
+          low[i] = upper * (0u - (Code::kFactor << 16)) + (pairs[i] * Code::kFactor + Code::kAddend);
+        }
+        a[0] = half_sums(high[0], high[1]);
+        a[2] = half_sums(high[2], high[3]);
+        a[1] = half_sums(low[0], low[1]);
+        a[3] = half_sums(low[2], low[3]);
+      }
     } else {
       a[0] = exl3_pair<kCode>(state<kTile, 0>(), state<kTile, 1>());
       a[2] = exl3_pair<kCode>(state<kTile, 2>(), state<kTile, 3>());

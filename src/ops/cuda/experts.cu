@@ -1,182 +1,10 @@
-// Around the grouped products: routing, grouping by expert, EXL3 input rotation, the expert activation, the
-// combine.
+// Around the grouped products: grouping by expert, EXL3 input rotation, the expert activation, the combine.
 #include "ops/cuda/common.cuh"
 
 namespace firesteel::cuda {
 
 namespace {
 constexpr int kMaxExperts = 1024;
-}
-
-namespace {
-/// Greater score, greater key, never 0; a score that is not a number counts as -∞.
-__device__ __forceinline__ uint32_t choice_key(float v) {
-  const uint32_t b = __float_as_uint(isnan(v) ? -INFINITY : v + 0.0f);
-  return b ^ ((b >> 31) ? 0xffffffffu : 0x80000000u);
-}
-__device__ __forceinline__ float key_value(uint32_t key) {
-  return __uint_as_float(key ^ ((key >> 31) ? 0x80000000u : 0xffffffffu));
-}
-}  // namespace
-
-/// One warp a row: a lane holds experts lane, lane + 32, …. Scores with bias pick, unbiased probabilities
-/// weigh; ties go to the lower id, scores that are not numbers come last.
-template <int kPerLane, int kUnitsAhead>
-__device__ __forceinline__ void router_pick_rows(const RouterParams& p) {
-  begin_kernel();
-  const int row = blockIdx.x * 4 + (threadIdx.x >> 5), lane = threadIdx.x & 31;
-  if (row >= p.rows) return;
-  float logit[kPerLane] = {}, prob[kPerLane];
-  uint32_t choice[kPerLane];  // ordered as the scores are; 0: out
-  // Eight units at a time in flight, added in order.
-  for (int u0 = 0; u0 < p.units; u0 += kUnitsAhead) {
-    float part[kUnitsAhead][kPerLane];
-#pragma unroll
-    for (int u = 0; u < kUnitsAhead; ++u)
-#pragma unroll
-      for (int i = 0; i < kPerLane; ++i) {
-        const bool real = u0 + u < p.units && lane + 32 * i < p.experts;
-        part[u][i] =
-            real ? p.logits[(u0 + u) * p.unit_stride + static_cast<int64_t>(row) * p.experts + lane + 32 * i]
-                 : 0.0f;
-      }
-#pragma unroll
-    for (int u = 0; u < kUnitsAhead; ++u)
-#pragma unroll
-      for (int i = 0; i < kPerLane; ++i)
-        if (u0 + u < p.units) logit[i] += part[u][i];
-  }
-#pragma unroll
-  for (int i = 0; i < kPerLane; ++i) {
-    const int e = lane + 32 * i;
-    prob[i] = sigmoid(logit[i]);
-    choice[i] = e < p.experts ? choice_key(prob[i] + p.bias[e]) : 0;
-  }
-  // The greatest choice of the warp among experts [begin, end), the lowest of equals: every lane gets it.
-  const auto best_of = [&](int begin, int end, uint32_t& key, int& index) {
-    uint32_t top = 0;
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      const int e = lane + 32 * i;
-      if (e >= begin && e < end) top = max(top, choice[i]);
-    }
-    key = __reduce_max_sync(0xffffffffu, top);
-    uint32_t first = 1u << 30;
-#pragma unroll
-    for (int i = kPerLane - 1; i >= 0; --i) {
-      const int e = lane + 32 * i;
-      if (e >= begin && e < end && choice[i] == key) first = e;
-    }
-    index = static_cast<int>(__reduce_min_sync(0xffffffffu, first));
-  };
-  if (p.groups > 1) {
-    // A group's score is the sum of its two best; lane g (and g + 32) keeps that of group g.
-    const int size = p.experts / p.groups;
-    float score[2] = {-INFINITY, -INFINITY};
-    for (int g = 0; g < p.groups; ++g) {
-      uint32_t first, second = 0;
-      int at, other;
-      best_of(g * size, (g + 1) * size, first, at);
-      float sum = key_value(first);
-      if (size > 1) {
-        uint32_t kept[kPerLane];
-#pragma unroll
-        for (int i = 0; i < kPerLane; ++i) {
-          kept[i] = choice[i];
-          if (lane + 32 * i == at) choice[i] = 0;
-        }
-        best_of(g * size, (g + 1) * size, second, other);
-        sum += key_value(second);
-#pragma unroll
-        for (int i = 0; i < kPerLane; ++i) choice[i] = kept[i];
-      }
-      if (lane == (g & 31)) score[g >> 5] = sum;
-    }
-    uint64_t kept_groups = 0;
-    for (int n = 0; n < p.top_groups; ++n) {
-      float value = -INFINITY;
-      int index = 1 << 30;
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int g = lane + 32 * i;
-        if (g < p.groups && !(kept_groups >> g & 1) && (index == 1 << 30 || score[i] > value)) {
-          value = score[i];
-          index = g;
-        }
-      }
-#pragma unroll
-      for (int mask = 16; mask > 0; mask >>= 1) {
-        const float v = __shfl_xor_sync(0xffffffffu, value, mask);
-        const int g = __shfl_xor_sync(0xffffffffu, index, mask);
-        if (g < 1 << 30 && (index == 1 << 30 || v > value || (v == value && g < index))) {
-          value = v;
-          index = g;
-        }
-      }
-      kept_groups |= 1ull << (index & 63);
-    }
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      const int e = lane + 32 * i;
-      if (e < p.experts && !(kept_groups >> (e / size) & 1)) choice[i] = choice_key(-INFINITY);
-    }
-  }
-  int mine = 0;  // lane n < top_k: the n-th pick
-  float mine_prob = 0.0f, high_prob = 0.0f;
-  int high = 0;  // and lane n: pick n + 32
-  for (int n = 0; n < p.top_k; ++n) {
-    uint32_t key;
-    int index;
-    best_of(0, p.experts, key, index);
-    float of = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      if (lane + 32 * i == index) {
-        of = prob[i];
-        choice[i] = 0;
-      }
-    }
-    of = __shfl_sync(0xffffffffu, of, index & 31);
-    if (lane == (n & 31)) {
-      if (n < 32) {
-        mine = index;
-        mine_prob = of;
-      } else {
-        high = index;
-        high_prob = of;
-      }
-    }
-  }
-  // Each pick's place in ascending order of ids, and the sum in that order.
-  int place = 0, high_place = 0;
-  for (int n = 0; n < p.top_k; ++n) {
-    const int other =
-        n < 32 ? __shfl_sync(0xffffffffu, mine, n & 31) : __shfl_sync(0xffffffffu, high, n & 31);
-    place += other < mine;
-    high_place += other < high;
-  }
-  float sum = 0.0f;
-  for (int at = 0; at < p.top_k; ++at) {
-    const uint32_t low = __ballot_sync(0xffffffffu, lane < p.top_k && place == at);
-    const uint32_t upper = __ballot_sync(0xffffffffu, lane + 32 < p.top_k && high_place == at);
-    const float low_value = __shfl_sync(0xffffffffu, mine_prob, low != 0 ? __ffs(low) - 1 : 0);
-    const float upper_value = __shfl_sync(0xffffffffu, high_prob, upper != 0 ? __ffs(upper) - 1 : 0);
-    sum += low != 0 ? low_value : upper_value;
-  }
-  const auto store = [&](int at, int expert, float probability) {
-    const float w = p.norm_topk ? probability / (sum + 1e-20f) : probability;
-    p.idx[row * p.top_k + at] = expert;
-    p.weight[row * p.top_k + at] = w * p.factor;
-  };
-  if (lane < p.top_k) store(place, mine, mine_prob);
-  if (lane + 32 < p.top_k) store(high_place, high, high_prob);
-}
-
-extern "C" __global__ void __launch_bounds__(128) router_pick_320(const __grid_constant__ RouterParams p) {
-  router_pick_rows<10, 8>(p);
-}
-extern "C" __global__ void __launch_bounds__(128) router_pick_1024(const __grid_constant__ RouterParams p) {
-  router_pick_rows<32, 2>(p);
 }
 
 namespace {
@@ -218,23 +46,25 @@ __device__ __forceinline__ void group(const GroupParams& p) {
   }
 }
 
+/// 128 values of a row: signs and scales, Hadamard, fp16 in tensor-core order. One warp.
+__device__ __forceinline__ void rotate_128(const Bits16* x, const Bits16* suh, Bits16* y, int block) {
+  const int c = block * 128 + 4 * (threadIdx.x & 31);
+  float v[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] = from_bf16(x[c + i]) * from_f16(suh[c + i]);
+  hadamard128(v);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) y[exl3_slot(c + i)] = to_f16(v[i]);
+}
+
 /// One warp a 128-block of a row.
 __device__ __forceinline__ void rotate_block(const RotateParams& p, int block, int row) {
-  const int lane = threadIdx.x & 31;
   if (block * 128 >= p.k) return;
   const Bits16* suh = p.suh;
   int source = row;
   if (p.pair_row != nullptr) source = p.pair_row[row];
   if (p.pair_expert != nullptr) suh = p.table[p.pair_expert[row] * p.table_stride + p.part].suh;
-  const int c = block * 128 + 4 * lane;
-  const Bits16* x = p.x + source * p.ldx + c;
-  float v[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) v[i] = from_bf16(x[i]) * from_f16(suh[c + i]);
-  hadamard128(v);
-  Bits16* y = p.y + row * p.ldy;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) y[exl3_slot(c + i)] = to_f16(v[i]);
+  rotate_128(p.x + source * p.ldx, suh, p.y + row * p.ldy, block);
 }
 
 }  // namespace
@@ -249,16 +79,58 @@ extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__
   rotate_block(p, blockIdx.x * 8 + (threadIdx.x >> 5), blockIdx.y);
 }
 
-/// Block 0 groups, the others rotate one row each of at most 4096 columns at a time.
-extern "C" __global__ void __launch_bounds__(1024)
-    group_and_rotate(const __grid_constant__ GroupRotateParams p) {
-  begin_kernel();
-  if (blockIdx.x == 0) {
-    group(p.group);
+/// Block 0 makes the items of few rows and zeroes the counters; the others rotate one row each.
+extern "C" __global__ void __launch_bounds__(1024) few_begin(const __grid_constant__ FewBeginParams p) {
+  begin_kernel<false>();
+  end_kernel();  // who comes next may read the routing before it waits
+  const int pairs = p.rows * p.top_k;
+  if (blockIdx.x > 0) {
+    const int row = blockIdx.x - 1;
+    const bool up = p.by_pair && row >= pairs;
+    const int pair = up ? row - pairs : row, source = p.by_pair ? pair / p.top_k : row;
+    const Bits16* suh = p.by_pair ? p.table[3 * p.idx[pair] + (up ? 1 : 0)].suh : p.suh;
+    for (int block = threadIdx.x >> 5; block * 128 < p.k; block += 32)
+      rotate_128(p.x + static_cast<int64_t>(source) * p.k, suh, p.y + static_cast<int64_t>(row) * p.k, block);
     return;
   }
-  for (int block = threadIdx.x >> 5; block * 128 < p.rotate.k; block += 32)
-    rotate_block(p.rotate, block, blockIdx.x - 1);
+  __shared__ int expert[kMaxFewPairs], count[kMaxFewPairs];
+  const int i = threadIdx.x;
+  const int mine = i < pairs ? p.idx[i] : -1;
+  expert[i] = mine;
+  count[i] = 0;
+  for (int c = i; c < p.counter_count; c += 1024) p.counters[c] = 0;
+  __syncthreads();
+  // The pairs of an expert in ascending order, eight an item; an item lies where its first pair does.
+  int place = 0, first = i;
+  if (i < pairs) {
+    for (int j = 0; j < i; ++j) {
+      if (expert[j] == mine) {
+        if (place % 8 == 0) first = j;
+        ++place;
+      }
+    }
+    if (place % 8 == 0) first = i;
+    atomicAdd(&count[first], 1);
+    p.items[first].pair[place % 8] = i;
+    p.items[first].row[place % 8] = i / p.top_k;
+  }
+  __syncthreads();
+  if (i >= pairs) return;
+  FewItem& item = p.items[i];
+  item.count = count[i];
+  if (first != i) return;
+  const MatrixRef* refs = p.table + 3 * mine;
+  item.gate = refs[0].data;
+  item.up = refs[1].data;
+  item.down = refs[2].data;
+  item.svh_gate = refs[0].svh;
+  item.svh_up = refs[1].svh;
+  item.suh_down = refs[2].suh;
+  item.svh_down = refs[2].svh;
+  for (int n = count[i]; n < 8; ++n) {
+    item.pair[n] = i;
+    item.row[n] = i / p.top_k;
+  }
 }
 
 /// One warp a 128-block of a pair.

@@ -54,15 +54,16 @@ Status load_dense(Loader& loader, const char* file, const char* few1, const char
 
 struct Exl3Names {
   int codebook, bits;
-  const char *file, *few1, *few4, *many;
+  const char *file, *few1, *few4, *many, *gate_up, *down;
 };
 #define FS_TUNED(CODE, NAME, BITS)                                                      \
   {                                                                                     \
     CODE, BITS, "matmul_exl3_" #NAME "_" #BITS, "matmul_exl3_" #NAME "_" #BITS "_few1", \
-        "matmul_exl3_" #NAME "_" #BITS "_few4", "matmul_exl3_" #NAME "_" #BITS "_many"  \
+        "matmul_exl3_" #NAME "_" #BITS "_few4", "matmul_exl3_" #NAME "_" #BITS "_many", \
+        "experts_exl3_" #NAME "_" #BITS "_gate_up", "experts_exl3_" #NAME "_" #BITS "_down" \
   }
 #define FS_RARE(CODE, NAME, BITS) \
-  { CODE, BITS, "matmul_exl3_rare", nullptr, nullptr, "matmul_exl3_" #NAME "_" #BITS "_many" }
+  { CODE, BITS, "matmul_exl3_rare", nullptr, nullptr, "matmul_exl3_" #NAME "_" #BITS "_many", nullptr, nullptr }
 constexpr Exl3Names kExl3[] = {
     FS_TUNED(1, mcg, 3),  FS_TUNED(1, mcg, 4),  FS_TUNED(1, mcg, 5),  FS_TUNED(1, mcg, 6),
     FS_TUNED(2, mul1, 3), FS_TUNED(2, mul1, 4), FS_TUNED(2, mul1, 5), FS_TUNED(2, mul1, 6),
@@ -89,6 +90,8 @@ Status load_exl3(Loader& loader, Kernels& kernels) {
     if (n.few1 != nullptr) {
       RETURN_IF_ERROR(loader.get(n.few1, k.few1, k.few1_shared));
       RETURN_IF_ERROR(loader.get(n.few4, k.few4, k.few4_shared));
+      RETURN_IF_ERROR(loader.get(n.gate_up, k.gate_up));
+      RETURN_IF_ERROR(loader.get(n.down, k.down));
     }
     RETURN_IF_ERROR(loader.get(n.many, k.many, k.many_shared));
   }
@@ -104,29 +107,42 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
                              "matmul_bf16_many", "matmul_bf16_wide", 2048, k.bf16));
   RETURN_IF_ERROR(load_dense(loader, "matmul_fp8", "matmul_fp8_few1", "matmul_fp8_few4", "matmul_fp8_many",
                              "matmul_fp8_wide", 1024, k.fp8));
+  RETURN_IF_ERROR(load_dense(loader, "matmul_fp8_rows", "matmul_fp8_rows_few1", "matmul_fp8_rows_few4",
+                             "matmul_fp8_rows_many", "matmul_fp8_rows_wide", kFp8RowsGroupBytes, k.fp8_rows));
+  RETURN_IF_ERROR(load_dense(loader, "matmul_q4", "matmul_q4_few1", "matmul_q4_few4", "matmul_q4_many",
+                             "matmul_q4_wide", kQ4GroupBytes, k.q4));
   RETURN_IF_ERROR(load_exl3(loader, k));
   RETURN_IF_ERROR(loader.open("matvec_f32"));
   RETURN_IF_ERROR(loader.get("matvec_f32", k.matvec_f32));
   RETURN_IF_ERROR(loader.open("elementwise"));
   RETURN_IF_ERROR(loader.get("embed", k.embed));
   RETURN_IF_ERROR(loader.get("mtp_input", k.mtp_input));
-  RETURN_IF_ERROR(loader.get("hyper_finish", k.hyper_finish));
-  RETURN_IF_ERROR(loader.get("hyper_finish_4k", k.hyper_finish_4k));
-  RETURN_IF_ERROR(loader.get("hyper_finish_8k", k.hyper_finish_8k));
   RETURN_IF_ERROR(loader.get("pad_rows", k.pad_rows));
-  RETURN_IF_ERROR(loader.get("hyper_post", k.hyper_post));
   RETURN_IF_ERROR(loader.get("rms_norm", k.rms_norm));
   RETURN_IF_ERROR(loader.get("head_input", k.head_input));
   RETURN_IF_ERROR(loader.get("gather", k.gather));
   RETURN_IF_ERROR(loader.get("add", k.add));
   RETURN_IF_ERROR(loader.get("convert", k.convert));
   RETURN_IF_ERROR(loader.get("glu", k.glu));
-  RETURN_IF_ERROR(loader.open("experts"));
+  RETURN_IF_ERROR(loader.open("exchange"));
+  RETURN_IF_ERROR(loader.get("exchange_request", k.exchange_request));
+  RETURN_IF_ERROR(loader.get("exchange_wait", k.exchange_wait));
+  RETURN_IF_ERROR(loader.open("random"));
+  RETURN_IF_ERROR(loader.get("random_fill", k.random_fill));
+  RETURN_IF_ERROR(loader.open("hyper"));
+  RETURN_IF_ERROR(loader.get("hyper_mix", k.hyper_mix));
+  RETURN_IF_ERROR(loader.get("hyper_finish_4k", k.hyper_finish_4k));
+  RETURN_IF_ERROR(loader.get("hyper_finish_8k", k.hyper_finish_8k));
+  RETURN_IF_ERROR(loader.get("hyper_finish_any", k.hyper_finish_any));
+  RETURN_IF_ERROR(loader.get("hyper_post", k.hyper_post));
+  RETURN_IF_ERROR(loader.open("router"));
+  RETURN_IF_ERROR(loader.get("router_few", k.router_few));
   RETURN_IF_ERROR(loader.get("router_pick_320", k.router_pick_320));
   RETURN_IF_ERROR(loader.get("router_pick_1024", k.router_pick_1024));
+  RETURN_IF_ERROR(loader.open("experts"));
   RETURN_IF_ERROR(loader.get("group_pairs", k.group_pairs));
   RETURN_IF_ERROR(loader.get("rotate", k.rotate));
-  RETURN_IF_ERROR(loader.get("group_and_rotate", k.group_and_rotate));
+  RETURN_IF_ERROR(loader.get("few_begin", k.few_begin));
   RETURN_IF_ERROR(loader.get("expert_act", k.expert_act));
   RETURN_IF_ERROR(loader.get("combine", k.combine));
   RETURN_IF_ERROR(loader.get("exl3_finish", k.exl3_finish));
@@ -134,6 +150,7 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("kda_prepare", k.kda_prepare));
   RETURN_IF_ERROR(loader.get("kda_recur", k.kda_recur));
   RETURN_IF_ERROR(loader.get("kda_out", k.kda_out));
+  RETURN_IF_ERROR(loader.get("kda_few", k.kda_few));
   RETURN_IF_ERROR(loader.open("index"));
   RETURN_IF_ERROR(loader.get("latent_append", k.latent_append));
   RETURN_IF_ERROR(loader.get("pool_append", k.pool_append));

@@ -6,39 +6,44 @@
 
 #include "base/result.h"
 #include "gpu/device.h"
-#include "ops/cuda/params.h"
+#include "ops/cuda/layer_params.h"
 
 namespace firesteel::cuda {
 
-/// The product kernels of one format (matmul.cuh). `few1` and `few4` are absent for rare EXL3 kinds.
+/// The product kernels of one format (matmul.cuh). Those of few rows are absent for rare EXL3 kinds.
 struct MatmulKernels {
-  gpu::Kernel<MatmulParams> few1, few4, many, wide;  // wide: bf16 and FP8 only
+  gpu::Kernel<MatmulParams> few1, few4, many, wide;  // wide: not EXL3
+  gpu::Kernel<ExpertFewParams> gate_up, down;        // EXL3 only
   unsigned few1_shared = 0, few4_shared = 0, many_shared = 0, wide_shared = 0;
 };
 
 struct Kernels {
   std::vector<gpu::Module> modules;
-  MatmulKernels bf16, fp8;
+  MatmulKernels bf16, fp8, fp8_rows, q4;
   std::array<std::array<MatmulKernels, 9>, 3> exl3;  // [codebook][bits]
   gpu::Kernel<MatvecF32Params> matvec_f32;
   gpu::Kernel<EmbedParams> embed, mtp_input;
-  gpu::Kernel<HyperFinishParams> hyper_finish, hyper_finish_4k, hyper_finish_8k;
+  gpu::Kernel<HyperMixParams> hyper_mix;
+  gpu::Kernel<HyperFinishParams> hyper_finish_any, hyper_finish_4k, hyper_finish_8k;
   gpu::Kernel<HyperPostParams> hyper_post;
   gpu::Kernel<RmsParams> rms_norm;
   gpu::Kernel<HeadInputParams> head_input;
   gpu::Kernel<GatherParams> gather;
   gpu::Kernel<AddParams> add;
   gpu::Kernel<ConvertParams> convert;
+  gpu::Kernel<RandomFillParams> random_fill;
+  gpu::Kernel<ExchangeFlagParams> exchange_request, exchange_wait;
   gpu::Kernel<GluParams> glu;
+  gpu::Kernel<RouterFewParams> router_few;
   gpu::Kernel<RouterParams> router_pick_320, router_pick_1024;
   gpu::Kernel<PadParams> pad_rows;
   gpu::Kernel<GroupParams> group_pairs;
   gpu::Kernel<RotateParams> rotate;
-  gpu::Kernel<GroupRotateParams> group_and_rotate;
+  gpu::Kernel<FewBeginParams> few_begin;
   gpu::Kernel<ExpertActParams> expert_act;
   gpu::Kernel<CombineParams> combine;
   gpu::Kernel<FinishParams> exl3_finish;
-  gpu::Kernel<KdaParams> kda_prepare, kda_recur, kda_out;
+  gpu::Kernel<KdaParams> kda_prepare, kda_recur, kda_out, kda_few;
   gpu::Kernel<AppendParams> latent_append;
   gpu::Kernel<PoolAppendParams> pool_append;
   gpu::Kernel<PoolScoreParams> pool_score, pool_score_plain;

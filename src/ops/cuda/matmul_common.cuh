@@ -65,7 +65,20 @@ __device__ __forceinline__ BlockWork block_work(const MatmulParams& p, int chann
 __device__ __forceinline__ const Bits16* x_row(const MatmulParams& p, const BlockWork& w, int r) {
   int row = w.first_row + min(r, w.rows - 1);
   if (p.pair_row != nullptr) row = p.pair_row[row];
+  if (p.apart) return p.io[w.part].x + row * p.io[w.part].ldx;
   return p.x + (static_cast<int64_t>(w.part) * p.x_part_stride + row) * p.ldx;
+}
+
+/// Stores one output; `row` and `channel` count from the block's first.
+__device__ __forceinline__ void store_out(const MatmulParams& p, const BlockWork& w, int slice, int row,
+                                          int channel, float v) {
+  row += w.first_row;
+  channel += w.first_channel;
+  if (p.apart) {
+    p.io[w.part].y[row * p.io[w.part].ldy + channel] = to_bf16(v);
+  } else {
+    store_y(p, slice * p.slice_stride + row * p.ldy + p.parts[w.part].column - p.column_shift + channel, v);
+  }
 }
 
 /// Applies the output Hadamard and svh to 128 channels of `rows` rows in shared memory (row pitch kPitch

@@ -155,8 +155,8 @@ __device__ __forceinline__ void matmul_few(const MatmulParams& p) {
       const int e = i * kThreads + threadIdx.x;
       if (e < elements) {
         for (int u = 0; u < here; ++u) {
-          float scale = 1.0f;
-          if constexpr (Weights::kScaled) {
+          float scale = Weights::kFactor;
+          if constexpr (Weights::kBlockScales) {
             const int channel = work.first_channel + e / (NT * 128) * kTileN;
             const int k_blocks = (m->k + 127) / 128;
             scale =
@@ -182,10 +182,7 @@ __device__ __forceinline__ void matmul_few(const MatmulParams& p) {
     if (finish) {
       shared[row * (kBlockN + 4) + channel] = total[i];
     } else if (row < work.rows && work.first_channel + channel < m->n) {
-      store_y(p,
-              blockIdx.z * p.slice_stride + (work.first_row + row) * p.ldy + p.parts[work.part].column -
-                  p.column_shift + work.first_channel + channel,
-              total[i]);
+      store_out(p, work, blockIdx.z, row, channel, total[i]);
     }
   }
   if (finish) {

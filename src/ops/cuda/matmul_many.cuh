@@ -79,8 +79,8 @@ __device__ __forceinline__ void matmul_many(const MatmulParams& p) {
     for (int t = 0; t < NT; ++t) b[t] = *reinterpret_cast<const uint4*>(piece + kRowsPerTile * 64 + t * 512);
     multiply_half<1>(now[0], b, acc);
     if ((g + 1) % kUnitGroups == 0 || g + 1 == n_groups) {
-      float scale = 1.0f;
-      if constexpr (Weights::kScaled) {
+      float scale = Weights::kFactor;
+      if constexpr (Weights::kBlockScales) {
         scale = m.scale[channel0 / 128 * k_blocks + (k_begin + g * kGroupK) / 128];
       }
 #pragma unroll
@@ -114,10 +114,7 @@ __device__ __forceinline__ void matmul_many(const MatmulParams& p) {
       for (int r = 0; r < 4; ++r) {
         const int row = 8 * t + 2 * (lane & 3) + (r & 1), channel = channel0 + (lane >> 2) + 8 * (r >> 1);
         if (active && row < work.rows && channel < m.n) {
-          store_y(p,
-                  slice * p.slice_stride + (work.first_row + row) * p.ldy + p.parts[work.part].column -
-                      p.column_shift + channel,
-                  total[t][r]);
+          store_out(p, work, slice, row, channel - work.first_channel, total[t][r]);
         }
       }
   }
@@ -146,7 +143,8 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
   const int groups = group_count(m.k), n_groups = (k_end - k_begin + kGroupK - 1) / kGroupK;
   const int last_tile = (m.n + kTileN - 1) / kTileN - 1;
 
-  constexpr int kRowPieces = kRowBytes / 16 / kThreads, kWeightPieces = kWeightBytes / 16 / kThreads;
+  constexpr int kRowPieces = kRowBytes / 16 / kThreads,
+                kWeightPieces = (kWeightBytes / 16 + kThreads - 1) / kThreads;
   const Bits16* source[kRowPieces / 2];  // piece i and piece i + half read the same row
 #pragma unroll
   for (int i = 0; i < kRowPieces / 2; ++i)
@@ -157,6 +155,7 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
 #pragma unroll
       for (int i = 0; i < kWeightPieces; ++i) {
         const int piece = i * kThreads + threadIdx.x, tile = piece / (Weights::kGroupBytes / 16);
+        if (kWeightBytes / 16 % kThreads != 0 && piece >= kWeightBytes / 16) continue;
         const int64_t from =
             static_cast<int64_t>(min(work.first_channel / kTileN + tile, last_tile)) * groups +
             k_begin / kGroupK + g;
@@ -215,8 +214,8 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
     if ((g + 1) % kUnitGroups == 0 || g + 1 == n_groups) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        float scale = 1.0f;
-        if constexpr (Weights::kScaled) {
+        float scale = Weights::kFactor;
+        if constexpr (Weights::kBlockScales) {
           const int channel = min(work.first_channel + (tile0 + i) * kTileN, m.n - 1);
           scale = m.scale[channel / 128 * k_blocks + (k_begin + g * kGroupK) / 128];
         }
@@ -241,10 +240,7 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
         const int row = row_half * 64 + 8 * t + 2 * (lane & 3) + (r & 1);
         const int channel = work.first_channel + (tile0 + i) * kTileN + (lane >> 2) + 8 * (r >> 1);
         if (row < work.rows && channel < m.n) {
-          store_y(p,
-                  slice * p.slice_stride + (work.first_row + row) * p.ldy + p.parts[work.part].column -
-                      p.column_shift + channel,
-                  total[i][t][r]);
+          store_out(p, work, slice, row, channel - work.first_channel, total[i][t][r]);
         }
       }
 }

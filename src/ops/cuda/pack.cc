@@ -1,8 +1,10 @@
 #include "ops/cuda/pack.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "ops/cuda/params.h"
+#include "tensor/dtype.h"
 
 namespace firesteel::cuda {
 
@@ -29,7 +31,28 @@ void each_slot(Set&& set) {
 
 }  // namespace
 
-size_t packed_tile_bytes(const MatrixSpec& s) {
+MatrixSpec loaded_spec(const MatrixSpec& spec) {
+  MatrixSpec s = spec;
+  switch (spec.keep) {
+    case MatrixKeep::kStored:
+      break;
+    case MatrixKeep::kDecoded:
+      s.format = MatrixFormat::kBf16;
+      s.bits = 0;
+      break;
+    case MatrixKeep::kFp8:
+      s.format = MatrixFormat::kFp8Rows;
+      break;
+    case MatrixKeep::kQ4:
+      s.format = MatrixFormat::kQ4;
+      break;
+  }
+  s.keep = MatrixKeep::kStored;
+  return s;
+}
+
+size_t packed_tile_bytes(const MatrixSpec& spec) {
+  const MatrixSpec s = loaded_spec(spec);
   const size_t groups = static_cast<size_t>(ceil_div(s.k, kGroupK));
   switch (s.format) {
     case MatrixFormat::kF32:
@@ -39,12 +62,17 @@ size_t packed_tile_bytes(const MatrixSpec& s) {
     case MatrixFormat::kFp8Block:
       return groups * 1024;
     case MatrixFormat::kExl3:
-      return groups * (s.decode ? 2048 : 128 * size_t{s.bits});
+      return groups * 128 * size_t{s.bits};
+    case MatrixFormat::kFp8Rows:
+      return groups * kFp8RowsGroupBytes;
+    case MatrixFormat::kQ4:
+      return groups * kQ4GroupBytes;
   }
   return 0;
 }
 
-PackedLayout packed_layout(const MatrixSpec& s) {
+PackedLayout packed_layout(const MatrixSpec& spec) {
+  const MatrixSpec s = loaded_spec(spec);
   PackedLayout l;
   if (s.format == MatrixFormat::kF32) {
     l.bytes = align_up(static_cast<size_t>(s.n) * static_cast<size_t>(s.k) * 4);
@@ -55,7 +83,7 @@ PackedLayout packed_layout(const MatrixSpec& s) {
     l.scale = l.bytes;
     l.bytes += align_up(size_t{4} * static_cast<size_t>(ceil_div(s.n, 128)) *
                         static_cast<size_t>(ceil_div(s.k, 128)));
-  } else if (s.format == MatrixFormat::kExl3 && !s.decode) {
+  } else if (s.format == MatrixFormat::kExl3) {
     l.suh = l.bytes;
     l.svh = l.suh + align_up(size_t{2} * static_cast<size_t>(s.k));
     l.bytes = l.svh + align_up(size_t{2} * static_cast<size_t>(s.n));
@@ -87,6 +115,54 @@ void pack_fp8_tile(const uint8_t* src, int32_t rows, int32_t k, std::byte* dst) 
       out[at] = row < rows && c < k ? from[0] : 0;
       out[at + 1] = row < rows && c + 1 < k ? from[1] : 0;
     });
+  }
+}
+
+namespace {
+
+/// bf16 times a power of two, exactly; the ranges of quant/narrow.h leave the room.
+uint16_t scaled(uint16_t bf16, int exponent) { return f32_to_bf16(std::ldexp(bf16_to_f32(bf16), exponent)); }
+
+void put16(std::byte* at, uint16_t v) { std::memcpy(at, &v, 2); }
+
+/// Where element (row, column) of a group lies: k-step, lane, register and half of the register.
+struct Slot {
+  size_t step, lane, reg, half;
+};
+Slot slot_of(int32_t row, int32_t column) {
+  const int32_t in = column % 32;
+  return {static_cast<size_t>(column / 32 * 2 + in % 8 / 4), static_cast<size_t>(row % 8 * 4 + in / 8),
+          static_cast<size_t>(row / 8 + 2 * (in % 4 / 2)), static_cast<size_t>(in % 2)};
+}
+
+}  // namespace
+
+void pack_fp8_row(const uint8_t* codes, const uint16_t* scales, int32_t row, int32_t k, std::byte* tile) {
+  for (int32_t group = 0; group < ceil_div(k, kGroupK); ++group) {
+    std::byte* out = tile + static_cast<size_t>(group) * kFp8RowsGroupBytes;
+    for (int32_t c = 0; c < kGroupK; ++c) {
+      const Slot s = slot_of(row, c);
+      const size_t at = s.step / 2 * 512 + s.lane * 16 + s.step % 2 * 8 + s.reg * 2 + s.half;
+      const int32_t column = group * kGroupK + c;
+      out[at] = std::byte{column < k ? codes[column] : uint8_t{0}};
+    }
+    put16(out + 1024 + row % 8 * 4 + row / 8 * 2,
+          scaled(scales[group * kGroupK / kFp8Group], kFp8ScaleShift));
+  }
+}
+
+void pack_q4_row(const uint8_t* codes, const Q4Scale* scales, int32_t row, int32_t k, std::byte* tile) {
+  for (int32_t group = 0; group < k / kGroupK; ++group) {
+    std::byte* out = tile + static_cast<size_t>(group) * kQ4GroupBytes;
+    for (int32_t c = 0; c < kGroupK; ++c) {
+      const Slot s = slot_of(row, c);
+      // Registers 2r and 2r+1 of a half share a byte.
+      std::byte& at = out[s.lane * 16 + s.step * 4 + s.half * 2 + s.reg / 2];
+      at |= std::byte{codes[group * kGroupK + c]} << static_cast<int>(4 * (s.reg % 2));
+    }
+    std::byte* to = out + 512 + row % 8 * 8 + row / 8 * 4;
+    put16(to, scaled(scales[group].scale, row < 8 ? kQ4LowShift : kQ4HighShift));
+    put16(to + 2, scaled(scales[group].offset, -kNarrowShift));
   }
 }
 

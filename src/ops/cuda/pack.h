@@ -10,6 +10,12 @@
 //   [⌈n/128⌉][⌈k/128⌉] EXL3  [n/16][k/64][planes]: lane L's K bytes of each of the four tiles as one
 //   big-endian string of K words; planes of
 //         four, two and one words a lane; then suh fp16 [k], svh fp16 [n]
+//   narrowed matrices (quant/narrow.h), scales behind the codes of each group, 16 rows of them; the kernels'
+//   weights are 2^-32 of the true ones, for a reason that weights.cuh gives:
+//   FP8 by rows  1024 bytes as FP8, then for each g < 8 the scales of rows g and g + 8 times 2^88, bf16
+//   q4    [32 lanes][4 k-steps] words of 8 codes, register r element e in bits 16e + 4r …; then for each g <
+//   8
+//         scale · 2^101 and offset · 2^-32 of row g, scale · 2^97 and offset · 2^-32 of row g + 8, bf16
 //   fp32  row-major
 // Parts start at multiples of 256 bytes.
 #pragma once
@@ -18,6 +24,7 @@
 #include <cstdint>
 
 #include "ops/ops.h"
+#include "quant/narrow.h"
 
 namespace firesteel::cuda {
 
@@ -25,6 +32,9 @@ struct PackedLayout {
   size_t scale = 0, suh = 0, svh = 0;  // offsets
   size_t bytes = 0;
 };
+
+/// What the spec becomes once loaded (ops.h, MatrixKeep).
+MatrixSpec loaded_spec(const MatrixSpec& spec);
 
 PackedLayout packed_layout(const MatrixSpec& spec);
 
@@ -34,6 +44,10 @@ size_t packed_tile_bytes(const MatrixSpec& spec);
 /// Packs `rows` (≤ 16) output channels, row-major elements of `k` columns, to one tile row.
 void pack_bf16_tile(const uint16_t* src, int32_t rows, int32_t k, std::byte* dst);
 void pack_fp8_tile(const uint8_t* src, int32_t rows, int32_t k, std::byte* dst);
+
+/// Packs one narrowed row, `row` < 16 of its tile; the rows of a tile that no channel has must be zeros.
+void pack_fp8_row(const uint8_t* codes, const uint16_t* scales, int32_t row, int32_t k, std::byte* tile);
+void pack_q4_row(const uint8_t* codes, const Q4Scale* scales, int32_t row, int32_t k, std::byte* tile);
 
 /// Packs four k-tiles of `tiles_n` tiles each (rows `src[0..3]` of the checkpoint's trellis): group `group`
 /// of every tile row of dst.

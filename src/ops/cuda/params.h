@@ -19,7 +19,14 @@ inline constexpr int kGroupK = 64;    // columns of a packed group
 inline constexpr int kBlockN = 128;  // output channels of a thread block with a Hadamard, or of a prompt tile
 inline constexpr int kRowsPerTile = 64;  // rows of a prompt tile
 inline constexpr int kMaxJoined = 8;
-inline constexpr int kMaxHyperSums = 64;  // slices · units of a hyper-connection matrix
+inline constexpr int kMaxFewPairs = 1024;  // routed pairs of few rows
+// Narrowed weights (quant/narrow.h) are decoded times 2^-kNarrowShift, and sums multiplied by 2^kNarrowShift:
+// the bit fields of codes, read as bf16, are code · 2^-133 or code · 2^-129 (q4) and code · 2^-120 (FP8), and
+// scales that bring them back to the size of weights must be bf16 numbers too.
+inline constexpr int kNarrowShift = 32;
+inline constexpr int kQ4LowShift = 133 - kNarrowShift, kQ4HighShift = 129 - kNarrowShift;
+inline constexpr int kFp8ScaleShift = 120 - kNarrowShift;
+inline constexpr int kQ4GroupBytes = 512 + 64, kFp8RowsGroupBytes = 1024 + 32;
 inline constexpr int kMaxRowList = 256;
 
 /// One matrix as kernels see it.
@@ -34,6 +41,13 @@ struct MatrixRef {
   int32_t block_begin;  // first column block of this matrix in the grid
   int32_t kind;         // bits + 16·codebook for EXL3
   int32_t pad;
+};
+
+/// Input and output of one of several matrices that are launched together but do not share them.
+struct PartIo {
+  const Bits16* x;
+  Bits16* y;
+  int64_t ldx, ldy;
 };
 
 /// Rows of one expert handled together.
@@ -65,7 +79,9 @@ struct MatmulParams {
   const int32_t* pair_row;  // row of x of each pair; nullptr: the pair's index
   int32_t table_stride;
   int32_t x_part_stride;  // rows of x between parts (gate and up rotated apart), 0: shared
+  int32_t apart;          // 1: x and y of every matrix are its own, in io (no slices, bf16 outputs)
   MatrixRef parts[kMaxJoined];
+  PartIo io[kMaxJoined];
 };
 
 struct MatvecF32Params {  // fp32 weights: one warp an output
@@ -108,6 +124,62 @@ struct ExpertActParams {  // SiLU(min(g, limit)) · clamp(u), then the down inpu
   int32_t table_stride;
 };
 
+/// Up to 8 pairs of one expert and where its matrices lie: all that a block of few rows must read first.
+struct alignas(16) FewItem {
+  const uint8_t* gate;
+  const uint8_t* up;
+  const uint8_t* down;
+  const Bits16* svh_gate;
+  const Bits16* svh_up;
+  const Bits16* suh_down;
+  const Bits16* svh_down;
+  int32_t count, pad;
+  int32_t pair[8], row[8];  // beyond count: the first again; a pair is row · top_k + its place
+};
+
+struct FewBeginParams {  // few rows: items from the routing, inputs rotated
+  const int32_t* idx;    // [rows, top_k], ascending within a row
+  const MatrixRef* table;
+  FewItem* items;  // [rows · top_k], those not needed with count 0
+  int32_t* counters;
+  int32_t counter_count;
+  int32_t rows, top_k;
+  int32_t by_pair;  // gate and up have input scales of their own: y holds gate rows of all pairs, then up rows
+  const Bits16* suh;  // of all, unless by_pair
+  const Bits16* x;    // [rows, k]
+  Bits16* y;
+  int32_t k;
+};
+
+struct ExpertFewParams {
+  const FewItem* items;
+  const int32_t* idx;      // one row: its experts, whose weights are asked for before the items are there; or nullptr
+  const MatrixRef* table;  // expert e: gate, up, down at 3·e
+  const Bits16* x;         // rotated: [rows, k] or, by pair, [2][pairs, k]
+  float* sums;             // [units, pairs, 2·width]
+  Bits16* act;             // [pairs, width], rotated for the down product
+  float* slices;           // [slices, pairs, hidden]
+  int64_t unit_stride, slice_stride;
+  int32_t* counters;      // [shared items + items, gate blocks]
+  int32_t* row_counters;  // [rows, down blocks]
+  const float* weight;    // [rows, top_k]
+  float* part;            // [rows, hidden]
+  // The shared expert: in these kernels (bf16, shared_items of 8 rows before the other items) or computed before.
+  const uint8_t* shared_gate;
+  const uint8_t* shared_up;
+  const uint8_t* shared_down;
+  const Bits16* shared_x;  // [rows, k]
+  float* shared_sums;      // [units, rows, 2·width]
+  Bits16* shared_act;      // [rows, width]
+  float* shared;           // [slices, rows, hidden]; nullptr: no shared expert
+  int64_t shared_unit_stride, shared_stride;
+  int32_t shared_items;
+  int32_t rows, k, width, hidden, pairs, top_k, by_pair;
+  int32_t units, units_a_block;
+  int32_t slice_begin[4], slice_end[4];
+  float limit;
+};
+
 struct FinishParams {  // EXL3 unit sums of few rows to outputs: sum, Hadamard, svh
   const float* sums;   // [slices · unit_span, rows, ld]
   void* y;
@@ -147,11 +219,6 @@ struct GroupParams {     // (row, expert) pairs sorted by expert
   int32_t rows, top_k, experts, rows_per_item;
 };
 
-struct GroupRotateParams {
-  GroupParams group;
-  RotateParams rotate;
-};
-
 struct BatchView {             // the bound batch, in device memory
   const int32_t* tokens;       // [rows]
   const int32_t* row_segment;  // [rows]
@@ -171,28 +238,6 @@ struct EmbedParams {
   const float* enorm;
   const float* hnorm;
   float eps;
-};
-
-struct HyperFinishParams {
-  const float* z;  // [slices · unit_span, rows, 24]
-  int64_t slice_stride;
-  const Bits16* streams;  // [rows, 4, h]
-  const float* base;
-  const float* scale;
-  const float* norm;
-  Bits16* x;
-  float* post;
-  float* comb;
-  int32_t rows, hidden, slices, unit_span, iters;
-  float rms_eps, hc_eps;
-};
-
-struct HyperPostParams {
-  const float* y;
-  const float* post;
-  const float* comb;
-  Bits16* streams;
-  int32_t rows, hidden;
 };
 
 struct RmsParams {
@@ -233,44 +278,30 @@ struct ConvertParams {  // test and transfer helpers
   int32_t to_f32;
 };
 
+/// Random weights in the packed layout (ops/random_source.h): `pieces` of 16 bytes.
+struct RandomFillParams {
+  uint8_t* data;
+  int64_t pieces;
+  uint64_t seed;
+  int32_t kind;              // 0 bits, 1 fp32, 2 bf16, 3 e4m3, 4 q4, 5 e4m3 with row scales
+  int32_t row_pieces;        // of one row (fp32) or one tile row
+  int32_t group_pieces;      // of one group of 64 columns
+  int32_t tile0, group0;     // where this part begins in the whole matrix
+  float span;                // values are uniform in ±span
+  int32_t code_pieces;       // of a group, before its scales
+  uint32_t scales[2];        // what a group's scales consist of
+};
+
+struct ExchangeFlagParams {  // host memory
+  uint32_t* flag;
+  uint32_t value;
+};
+
 struct GluParams {
   const Bits16* gate_up;
   Bits16* out;
   int32_t rows, width;
   float limit;
-};
-
-struct RouterParams {
-  const float* logits;  // [units, rows, experts]
-  const float* bias;
-  int32_t* idx;
-  float* weight;
-  int64_t unit_stride;
-  int32_t units, rows, experts, top_k, groups, top_groups, norm_topk;
-  float factor;
-};
-
-struct KdaParams {
-  BatchView batch;
-  const Bits16* qkv;  // [rows, 3·heads·dim]
-  const Bits16* f;
-  const Bits16* b;
-  const Bits16* g;
-  Bits16* out;
-  const float* conv;
-  const float* a_log;
-  const float* dt_bias;
-  const float* o_norm;
-  uint8_t* state;
-  int64_t slot_stride;
-  float* q;  // scratch [rows, heads·dim]: normalised query
-  float* k;
-  float* v;
-  float* decay;
-  float* beta;  // [rows, heads]
-  float* o;     // [rows, heads·dim]
-  int32_t heads, dim, taps;
-  float lower_bound, rms_eps;
 };
 
 struct AppendParams {

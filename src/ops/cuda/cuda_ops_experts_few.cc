@@ -1,0 +1,154 @@
+// The experts of few rows, all EXL3 (experts_few.cuh): three launches.
+#include <algorithm>
+
+#include "ops/cuda/cuda_ops_impl.h"
+#include "ops/cuda/launch.h"
+
+namespace firesteel::cuda {
+
+bool CudaOps::experts_few_apply(const ExpertTable& table, const ExpertWeights& w) const {
+  if (rows_ > kFewRows || rows_ * w.top_k > kMaxFewPairs) return false;
+  for (const auto& kinds : table.kinds) {
+    if (kinds.size() != 1 || kinds[0].format != MatrixFormat::kExl3) return false;
+    if (kernels_of(kinds[0]).gate_up.function == nullptr) return false;
+  }
+  return true;
+}
+
+bool CudaOps::shared_within(const ExpertWeights& w) {
+  const MatrixSpec& gate = w.shared_gate.spec;
+  const MatrixSpec& down = w.shared_down.spec;
+  const MatrixSpec& routed = w.down[0].spec;
+  return gate.format == MatrixFormat::kBf16 && w.shared_up.spec.format == MatrixFormat::kBf16 &&
+         down.format == MatrixFormat::kBf16 && gate.n == w.width && down.k == w.width &&
+         down.slices == routed.slices && std::equal(down.slice_end, down.slice_end + 4, routed.slice_end);
+}
+
+size_t CudaOps::shared_expert_bytes(const ExpertWeights& w) {
+  if (w.shared_gate.spec.n == 0) return 0;
+  const Matrix both[2] = {w.shared_gate, w.shared_up};
+  const auto rows = static_cast<size_t>(rows_), width = static_cast<size_t>(w.shared_gate.spec.n);
+  return product_bytes(both, rows_) + product_bytes({&w.shared_down, 1}, rows_) + padded(rows * width * 4) +
+         padded(rows * width * 2) +
+         padded(static_cast<size_t>(w.shared_down.spec.slices) * rows *
+                static_cast<size_t>(w.shared_gate.spec.k) * 4);
+}
+
+float* CudaOps::shared_expert(const ExpertWeights& w, const Act* x) {
+  if (w.shared_gate.spec.n == 0) return nullptr;
+  const int32_t hidden = w.shared_gate.spec.k, width = w.shared_gate.spec.n;
+  const auto rows = static_cast<size_t>(rows_);
+  Product p;
+  p.x = bits(x);
+  p.ldx = hidden;
+  p.rows = rows_;
+  Bits16* both = take<Bits16>(2 * rows * static_cast<size_t>(width));
+  Bits16* act = take<Bits16>(rows * static_cast<size_t>(width));
+  float* out =
+      take<float>(static_cast<size_t>(w.shared_down.spec.slices) * rows * static_cast<size_t>(hidden));
+  p.y = both;
+  p.ldy = int64_t{2} * width;
+  const Matrix ws[2] = {w.shared_gate, w.shared_up};
+  products(ws, p);
+  run(kernels_.glu, {{blocks_of(width, 256), static_cast<unsigned>(rows_)}, 256},
+      GluParams{both, act, rows_, width, w.limit});
+  Product d;
+  d.x = act;
+  d.ldx = w.shared_down.spec.k;
+  d.rows = rows_;
+  d.y = out;
+  d.ldy = hidden;
+  d.f32 = true;
+  set_slices(d, w.shared_down.spec, static_cast<int64_t>(rows_) * hidden);
+  products({&w.shared_down, 1}, d);
+  return out;
+}
+
+void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, const Act* x, const int32_t* idx,
+                          const float* weight, float* part) {
+  const MatrixSpec& gate = w.gate[0].spec;
+  const MatrixSpec& down = w.down[0].spec;
+  const int32_t hidden = gate.k, pairs = rows_ * w.top_k, units = (hidden + kUnit - 1) / kUnit;
+  const int32_t gate_blocks = w.width / kBlockN, down_blocks = hidden / kBlockN;
+  const int32_t rotated_rows = w.shared_suh ? rows_ : 2 * pairs;
+  const bool within = shared_within(w);  // the shared expert is part of these kernels
+  const int32_t shared_items = within ? (rows_ + 7) / 8 : 0;
+  const auto count = [](int64_t a, int64_t b, int64_t c = 1) { return static_cast<size_t>(a * b * c); };
+  const size_t counters_size = count(pairs + shared_items, gate_blocks) + count(rows_, down_blocks),
+               rotated_size = count(rotated_rows, hidden), sums_size = count(units, pairs, 2 * w.width),
+               act_size = count(pairs, w.width), slices_size = count(down.slices, pairs, hidden),
+               shared_sums_size = within ? count(units, rows_, 2 * w.width) : 0,
+               shared_act_size = within ? count(rows_, w.width) : 0,
+               shared_size = within ? count(down.slices, rows_, hidden) : 0;
+  if (!begin_scratch(padded(count(pairs, sizeof(FewItem))) + padded(counters_size * 4) +
+                     padded(rotated_size * 2) + padded(sums_size * 4) + padded(act_size * 2) +
+                     padded(slices_size * 4) + padded(shared_sums_size * 4) + padded(shared_act_size * 2) +
+                     padded(shared_size * 4) + (within ? 0 : shared_expert_bytes(w)) + 4096)) {
+    return;
+  }
+  ExpertFewParams p{};
+  if (!within) p.shared = shared_expert(w, x);
+
+  FewBeginParams b{};
+  b.idx = idx;
+  b.table = table.refs;
+  b.items = take<FewItem>(static_cast<size_t>(pairs));
+  b.counters = take<int32_t>(counters_size);
+  b.counter_count = static_cast<int32_t>(counters_size);
+  b.rows = rows_;
+  b.top_k = w.top_k;
+  b.by_pair = !w.shared_suh;
+  b.suh = ref_of(w.gate[0]).suh;
+  b.x = bits(x);
+  b.y = take<Bits16>(rotated_size);
+  b.k = hidden;
+  run(kernels_.few_begin, {{static_cast<unsigned>(rotated_rows) + 1}, 1024}, b);
+
+  p.items = b.items;
+  if (rows_ == 1) p.idx = idx;
+  p.table = table.refs;
+  p.x = b.y;
+  p.sums = take<float>(sums_size);
+  p.act = take<Bits16>(act_size);
+  p.slices = take<float>(slices_size);
+  p.unit_stride = int64_t{2} * pairs * w.width;
+  p.slice_stride = static_cast<int64_t>(pairs) * hidden;
+  p.counters = b.counters;
+  p.row_counters = b.counters + count(pairs + shared_items, gate_blocks);
+  p.weight = weight;
+  p.part = part;
+  p.shared_stride = static_cast<int64_t>(rows_) * hidden;
+  if (within) {
+    p.shared_gate = static_cast<const uint8_t*>(w.shared_gate.data);
+    p.shared_up = static_cast<const uint8_t*>(w.shared_up.data);
+    p.shared_down = static_cast<const uint8_t*>(w.shared_down.data);
+    p.shared_x = bits(x);
+    p.shared_sums = take<float>(shared_sums_size);
+    p.shared_act = take<Bits16>(shared_act_size);
+    p.shared = take<float>(shared_size);
+    p.shared_unit_stride = int64_t{2} * rows_ * w.width;
+    p.shared_items = shared_items;
+  }
+  p.rows = rows_;
+  p.k = hidden;
+  p.width = w.width;
+  p.hidden = hidden;
+  p.pairs = pairs;
+  p.top_k = w.top_k;
+  p.by_pair = b.by_pair;
+  p.units = units;
+  // Longer blocks where there are enough of them.
+  p.units_a_block = rows_ <= 2 ? 1 : rows_ <= 8 ? 2 : 4;
+  for (int32_t i = 0; i < down.slices; ++i) {
+    p.slice_begin[i] = i == 0 ? 0 : down.slice_end[i - 1];
+    p.slice_end[i] = down.slices == 1 ? down.k : down.slice_end[i];
+  }
+  p.limit = w.limit;
+  const auto items = static_cast<unsigned>(pairs + shared_items);
+  run(kernels_of(gate).gate_up,
+      {{static_cast<unsigned>(2 * gate_blocks), items, blocks_of(units, p.units_a_block)}, 256}, p);
+  run(kernels_of(down).down,
+      {{static_cast<unsigned>(down_blocks), items, static_cast<unsigned>(down.slices)}, 256}, p);
+}
+
+}  // namespace firesteel::cuda

@@ -1,0 +1,141 @@
+// A forward on the CUDA backend: the bound batch, recorded forwards, sums over ranks.
+#include <algorithm>
+
+#include "base/check.h"
+#include "ops/cuda/cuda_ops_impl.h"
+#include "ops/cuda/launch.h"
+
+namespace firesteel::cuda {
+
+namespace {
+
+// Recorded forwards. A decode step of some streams takes one for each power of two of the longest context.
+constexpr size_t kMaxRecordings = 256;
+constexpr int32_t kLeastSpan = 2048;  // positions
+
+/// Launches of few rows are sized for the next power of two of the longest position, so that a recording serves
+/// until the context has doubled.
+int32_t launch_position(int32_t position) {
+  int64_t span = kLeastSpan;
+  while (span <= position) span *= 2;
+  return static_cast<int32_t>(std::min<int64_t>(span - 1, INT32_MAX - 1));
+}
+
+}  // namespace
+
+void CudaOps::bind(const Batch& batch) {
+  check(device_->make_current());
+  loadings_.clear();  // the weights are there
+  rows_ = batch.rows;
+  segments_ = static_cast<int32_t>(batch.segments.size());
+  max_position_ = 0;
+  max_segment_rows_ = 0;
+  shape_key_ = 0xcbf29ce484222325ull;
+  const auto mix = [&](int32_t word) {
+    shape_key_ = (shape_key_ ^ static_cast<uint32_t>(word)) * 0x100000001b3ull;
+  };
+  // tokens, row → segment, segments, pages: one block, one copy.
+  const size_t rows = static_cast<size_t>(rows_), segments = batch.segments.size(),
+               pages = batch.page_table.size();
+  const size_t fixed = 2 * rows + 5 * segments;
+  const size_t bytes = (fixed + pages) * sizeof(int32_t);
+  if (bytes > bound_.size()) {
+    check(stream_.synchronize());
+    auto grown = device_->allocate(2 * bytes, "the batch tables");
+    if (!grown.ok()) return check(grown.error());
+    bound_ = std::move(grown).value();
+    recordings_.clear();  // they read the old tables
+  }
+  if (bytes > staging_.size()) return unsupported("a page table of more than 8 million pages");
+  check(bound_copied_.synchronize());  // the staging memory is free again
+  auto* host = reinterpret_cast<int32_t*>(staging_.data());
+  auto* dev = reinterpret_cast<int32_t*>(bound_.data());
+  view_ = BatchView{dev, dev + rows, dev + 2 * rows, dev + fixed, rows_, segments_};
+  std::copy(batch.tokens.begin(), batch.tokens.end(), host);
+  mix(rows_);
+  for (size_t i = 0; i < segments; ++i) {
+    const Segment& s = batch.segments[i];
+    const int32_t fields[5] = {s.first_row, s.rows, s.start, s.slot, s.page_begin};
+    std::copy_n(fields, 5, host + 2 * rows + 5 * i);
+    std::fill_n(host + rows + s.first_row, s.rows, static_cast<int32_t>(i));
+    max_position_ = std::max(max_position_, s.start + s.rows - 1);
+    max_segment_rows_ = std::max(max_segment_rows_, s.rows);
+    mix(s.rows);
+  }
+  std::copy(batch.page_table.begin(), batch.page_table.end(), host + fixed);
+  if (rows_ <= kFewRows) max_position_ = launch_position(max_position_);
+  mix(max_position_);
+  // Launches of a prompt are long: nothing is gained by overlapping them.
+  device_->set_overlap(rows_ <= kFewRows);
+  check(device_->to_device(stream_, dev, host, bytes));
+  check(bound_copied_.record(stream_));
+  if (!alone_ && exchange_ != nullptr) exchange_->begin(rows_);
+}
+
+bool CudaOps::begin(uint64_t key) {
+  if (rows_ > kFewRows || !status_.ok()) return true;
+  const std::pair<uint64_t, uint64_t> shape{key, shape_key_};
+  if (const auto found = recordings_.find(shape); found != recordings_.end()) {
+    Recording& r = found->second;
+    if (r.graph.valid()) {
+      check(r.graph.replay(stream_));
+      return false;
+    }
+    // The first time ran as it was issued, which settled scratch and tables; now it is recorded.
+    check(device_->capture_begin(stream_));
+    recording_ = &r;
+    return true;
+  }
+  if (recordings_.size() >= kMaxRecordings) recordings_.clear();
+  recordings_.emplace(shape, Recording{});
+  return true;
+}
+
+Status CudaOps::finish() {
+  if (Recording* const r = std::exchange(recording_, nullptr); r != nullptr) {
+    auto graph = device_->capture_end(stream_);
+    if (!graph.ok()) check(graph.error());
+    if (status_.ok()) {
+      r->graph = std::move(graph).value();
+      check(r->graph.replay(stream_));
+    }
+  }
+  check(stream_.synchronize());
+  if (!alone_ && exchange_ != nullptr) check(exchange_->finish());
+  return std::exchange(status_, Status());
+}
+
+// ------------------------------------------------------------------------------------------- sums over ranks
+
+size_t CudaOps::exchange_bytes(int ranks, int32_t rows, int32_t n) const {
+  return SumExchange::buffer_bytes(ranks, static_cast<size_t>(rows) * static_cast<size_t>(n));
+}
+
+void CudaOps::set_exchange(std::byte*, size_t bytes) {
+  if (bytes == 0) return;
+  check(device_->make_current());
+  exchange_ = std::make_unique<HostExchange>();
+  check(exchange_->open(*device_, bytes));
+}
+
+void CudaOps::connect(Communicator* comm) {
+  alone_ = false;
+  if (exchange_ != nullptr) exchange_->connect(comm);
+}
+
+void CudaOps::exchange_begin(Stage, float* part, int32_t n) {
+  if (alone_ || !status_.ok() || rows_ == 0) return;
+  const size_t bytes = static_cast<size_t>(rows_) * static_cast<size_t>(n) * sizeof(float);
+  CHECK(exchange_ != nullptr && bytes <= exchange_->part_bytes());
+  check(device_->to_host(stream_, exchange_->part(), part, bytes));
+  run(kernels_.exchange_request, {{1}, 1}, {exchange_->request(), static_cast<uint32_t>(n)});
+}
+
+void CudaOps::exchange_end(Stage, float* part, int32_t n) {
+  if (alone_ || !status_.ok() || rows_ == 0) return;
+  const size_t bytes = static_cast<size_t>(rows_) * static_cast<size_t>(n) * sizeof(float);
+  run(kernels_.exchange_wait, {{1}, 1}, {exchange_->done(), 0});
+  check(device_->to_device(stream_, part, exchange_->part(), bytes));
+}
+
+}  // namespace firesteel::cuda

@@ -1,0 +1,273 @@
+// The experts of few rows, EXL3 with a shared expert in bf16: the gate and up products with the activation, the
+// down product with the combine, a launch each. The arithmetic is that of matmul.cuh: units of kUnit columns from
+// zero, added in ascending order; experts added in ascending order within a slice, the shared expert last.
+//
+// A block owns 128 channels of one item (an expert and up to 8 of its rows, or up to 8 rows of the shared expert),
+// a warp 16 of them. Blocks whose sums meet count themselves; the last of them adds, always in the same order, so
+// it does not matter which that is. The code is kept short: at one row a block runs it once, and is bound by
+// fetching it otherwise. What does not depend on the kernel before is read before waiting for it.
+#pragma once
+
+#include "ops/cuda/matmul_common.cuh"
+
+namespace firesteel::cuda {
+
+/// Walks K for one tile; weights come two groups ahead.
+template <typename Weights>
+struct TileWalk {
+  Weights ring[2];
+  const uint8_t* at;  // the next group to load
+
+  __device__ __forceinline__ void start(const uint8_t* matrix, int tile, int k, int first_column) {
+    const uint8_t* data =
+        matrix + (static_cast<int64_t>(tile) * (k / kGroupK) + first_column / kGroupK) * Weights::kGroupBytes;
+    ring[0].load(data);
+    ring[1].load(data + Weights::kGroupBytes);
+    at = data + 2 * Weights::kGroupBytes;
+  }
+  /// Sums of one unit from zero: `groups` groups (an even number), with `more` behind them. x: the lane's row at
+  /// its first column of the unit.
+  __device__ __forceinline__ void unit(const Bits16* x, int groups, bool more, float (&acc)[1][4]) {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) acc[0][r] = 0.0f;
+#pragma unroll 1
+    for (int left = groups; left > 0; left -= 2) {
+      const bool ahead = left > 2 || more;
+#pragma unroll
+      for (int d = 0; d < 2; ++d) {
+        const uint4 b0[1] = {load_x(x, 64 * d)}, b1[1] = {load_x(x, 64 * d + 32)};
+        ring[d].ready();
+        multiply_half<0>(ring[d], b0, acc);
+        multiply_half<1>(ring[d], b1, acc);
+        if (ahead) ring[d].load(at + d * Weights::kGroupBytes);
+      }
+      at += 2 * Weights::kGroupBytes;
+      x += 2 * kGroupK;
+    }
+  }
+};
+
+/// Counts one more arrival and says whether it was the last of `all`. What the thread, and threads that it met at a
+/// barrier, stored before is seen by the last: it must read past L1, after see_others().
+__device__ __forceinline__ bool arrives_last(int32_t* counter, int all) {
+  int before;
+  asm volatile("atom.add.release.gpu.global.s32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before == all - 1;
+}
+__device__ __forceinline__ void see_others() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+__device__ __forceinline__ float4 load_others(const float* p) {
+  return __ldcg(reinterpret_cast<const float4*>(p));
+}
+__device__ __forceinline__ void add4(float (&v)[4], const float4& s) {
+  v[0] += s.x;
+  v[1] += s.y;
+  v[2] += s.z;
+  v[3] += s.w;
+}
+
+/// The units of a block, each stored apart: register r is row 2·(lane%4) + r%2, channel lane/4 + 8·(r/2).
+template <typename Weights>
+__device__ __forceinline__ void store_units(TileWalk<Weights>& walk, const Bits16* x, int k, int unit0, int units,
+                                            float* y0, float* y1, bool row0, bool row1, int64_t stride) {
+#pragma unroll 1
+  for (int u = 0; u < units; ++u) {
+    float acc[1][4];
+    walk.unit(x, min(kUnit, k - (unit0 + u) * kUnit) / kGroupK, u + 1 < units, acc);
+    if (row0) {
+      y0[0] = acc[0][0];
+      y0[8] = acc[0][2];
+    }
+    if (row1) {
+      y1[0] = acc[0][1];
+      y1[8] = acc[0][3];
+    }
+    x += kUnit;
+    y0 += stride;
+    y1 += stride;
+  }
+}
+
+/// Grid: (gate blocks and up blocks, items of the shared expert and of the others, groups of units). Sums of a unit:
+/// [unit][pair, or row of the shared expert][2·width].
+template <typename Weights>
+__device__ __forceinline__ void expert_gate_up(const ExpertFewParams& p) {
+  __shared__ bool last;
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const int blocks = gridDim.x >> 1;
+  const bool up = blockIdx.x >= blocks, dense = blockIdx.y < p.shared_items;
+  const int block = blockIdx.x - (up ? blocks : 0), tile = block * 8 + warp;
+  const int unit0 = blockIdx.z * p.units_a_block, units = min(p.units - unit0, p.units_a_block);
+  const int column = unit0 * kUnit + 8 * (lane & 3), row0 = 2 * (lane & 3);
+  const int channel = (up ? p.width : 0) + tile * kTileN + (lane >> 2);
+  const FewItem& item = p.items[dense ? 0 : blockIdx.y - p.shared_items];
+  const int shared_row = 8 * blockIdx.y;
+  int count;
+  if (dense) {
+    TileWalk<Bf16Weights> walk;
+    walk.start(up ? p.shared_up : p.shared_gate, tile, p.k, unit0 * kUnit);
+    begin_kernel<false>();
+    end_kernel();
+    count = min(8, p.rows - shared_row);
+    const Bits16* x = p.shared_x + static_cast<int64_t>(shared_row + min(lane >> 2, count - 1)) * p.k + column;
+    float* y = p.shared_sums + unit0 * p.shared_unit_stride + static_cast<int64_t>(shared_row + row0) * 2 * p.width +
+               channel;
+    store_units(walk, x, p.k, unit0, units, y, y + 2 * p.width, row0 < count, row0 + 1 < count,
+                p.shared_unit_stride);
+  } else {
+    TileWalk<Weights> walk;
+    if (p.idx != nullptr) {  // one row: the items are its experts as they come
+      const MatrixRef* refs = p.table + 3 * p.idx[blockIdx.y - p.shared_items];
+      walk.start(refs[up ? 1 : 0].data, tile, p.k, unit0 * kUnit);
+    }
+    begin_kernel<false>();
+    end_kernel();
+    count = item.count;
+    const int x_row = p.by_pair ? item.pair[lane >> 2] + (up ? p.pairs : 0) : item.row[lane >> 2];
+    const int pair0 = item.pair[row0], pair1 = item.pair[row0 + 1];
+    const uint8_t* data = up ? item.up : item.gate;
+    if (count == 0) return;
+    if (p.idx == nullptr) walk.start(data, tile, p.k, unit0 * kUnit);
+    float* y = p.sums + unit0 * p.unit_stride + channel;
+    store_units(walk, p.x + static_cast<int64_t>(x_row) * p.k + column, p.k, unit0, units,
+                y + static_cast<int64_t>(pair0) * 2 * p.width, y + static_cast<int64_t>(pair1) * 2 * p.width,
+                row0 < count, row0 + 1 < count, p.unit_stride);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) last = arrives_last(p.counters + blockIdx.y * blocks + block, 2 * gridDim.z);
+  __syncthreads();
+  if (!last || warp >= count) return;
+  see_others();
+
+  // The activation of these 128 channels, a warp a row.
+  const int row = dense ? shared_row + warp : item.pair[warp], c = block * 128 + 4 * lane;
+  const float* from = (dense ? p.shared_sums : p.sums) + static_cast<int64_t>(row) * 2 * p.width + c;
+  const int64_t stride = dense ? p.shared_unit_stride : p.unit_stride;
+  float v[2][4] = {};
+#pragma unroll 4
+  for (int u = 0; u < p.units; ++u) {
+    add4(v[0], load_others(from + u * stride));
+    add4(v[1], load_others(from + u * stride + p.width));
+  }
+  if (!dense) {
+    hadamard128(v[0]);
+    hadamard128(v[1]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      v[0][i] *= from_f16(item.svh_gate[c + i]);
+      v[1][i] *= from_f16(item.svh_up[c + i]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float g = at_most(from_bf16(to_bf16(v[0][i])), p.limit);
+    const float u = at_least(at_most(from_bf16(to_bf16(v[1][i])), p.limit), -p.limit);
+    v[0][i] = from_bf16(to_bf16(silu(g) * u));
+  }
+  Bits16* y = (dense ? p.shared_act : p.act) + static_cast<int64_t>(row) * p.width;
+  if (dense) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) y[c + i] = to_bf16(v[0][i]);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[0][i] *= from_f16(item.suh_down[c + i]);
+  hadamard128(v[0]);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) y[exl3_slot(c + i)] = to_f16(v[0][i]);
+}
+
+/// The units of a slice, added.
+template <typename Weights>
+__device__ __forceinline__ void add_units(TileWalk<Weights>& walk, const Bits16* x, int begin, int end,
+                                          float (&total)[4]) {
+#pragma unroll 1
+  for (int column = begin; column < end; column += kUnit) {
+    float acc[1][4];
+    walk.unit(x + column, min(kUnit, end - column) / kGroupK, column + kUnit < end, acc);
+#pragma unroll
+    for (int r = 0; r < 4; ++r) total[r] += acc[0][r];
+  }
+}
+
+/// Grid: (column blocks, items as above, slices). Slices: [slice][pair, or row of the shared expert][hidden].
+template <typename Weights>
+__device__ __forceinline__ void expert_down(const ExpertFewParams& p) {
+  __shared__ float tile_sums[8][kBlockN + 4];
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const int block = blockIdx.x, slice = blockIdx.z, tile = block * 8 + warp;
+  const bool dense = blockIdx.y < p.shared_items;
+  const int begin = p.slice_begin[slice], end = p.slice_end[slice];
+  // The gate and up kernel has let this one in only after the items were there.
+  const FewItem& item = p.items[dense ? 0 : blockIdx.y - p.shared_items];
+  const int shared_row = 8 * blockIdx.y;
+  int count;
+  float total[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  if (dense) {
+    TileWalk<Bf16Weights> walk;
+    if (begin < end) walk.start(p.shared_down, tile, p.width, begin);
+    begin_kernel();
+    count = min(8, p.rows - shared_row);
+    add_units(walk,
+              p.shared_act + static_cast<int64_t>(shared_row + min(lane >> 2, count - 1)) * p.width + 8 * (lane & 3),
+              begin, end, total);
+  } else {
+    count = __ldcg(&item.count);
+    const int pair = __ldcg(&item.pair[lane >> 2]);
+    const uint8_t* data = reinterpret_cast<const uint8_t*>(
+        __ldcg(reinterpret_cast<const unsigned long long*>(&item.down)));
+    TileWalk<Weights> walk;
+    if (count > 0 && begin < end) walk.start(data, tile, p.width, begin);
+    begin_kernel();
+    if (count == 0) return;
+    add_units(walk, p.act + static_cast<int64_t>(pair) * p.width + 8 * (lane & 3), begin, end, total);
+  }
+#pragma unroll
+  for (int r = 0; r < 4; ++r)
+    tile_sums[2 * (lane & 3) + (r & 1)][warp * kTileN + (lane >> 2) + 8 * (r >> 1)] = total[r];
+  __syncthreads();
+  if (warp >= count) return;
+  const int row = dense ? shared_row + warp : item.row[warp], c = block * 128 + 4 * lane;
+  float* y = dense ? p.shared + slice * p.shared_stride + static_cast<int64_t>(row) * p.hidden
+                   : p.slices + slice * p.slice_stride + static_cast<int64_t>(item.pair[warp]) * p.hidden;
+  float v[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] = tile_sums[warp][4 * lane + i];
+  if (!dense) {
+    hadamard128(v);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) v[i] *= from_f16(item.svh_down[c + i]);
+  }
+  *reinterpret_cast<float4*>(y + c) = make_float4(v[0], v[1], v[2], v[3]);
+  __syncwarp();
+  const int slices = gridDim.z, arrivals = (p.top_k + (p.shared_items > 0 ? 1 : 0)) * slices;
+  int last = 0;
+  if (lane == 0) last = arrives_last(p.row_counters + row * gridDim.x + block, arrivals);
+  if (!__shfl_sync(0xffffffffu, last, 0)) return;
+  see_others();
+  // The last of the row's blocks of these columns: experts in ascending order per slice, then the shared expert,
+  // then the slices.
+  float s[4][4] = {};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (i >= slices) continue;
+    const float* from = p.slices + i * p.slice_stride + static_cast<int64_t>(row) * p.top_k * p.hidden + c;
+#pragma unroll 4
+    for (int j = 0; j < p.top_k; ++j) {
+      const float4 part = load_others(from + static_cast<int64_t>(j) * p.hidden);
+      const float weight = p.weight[row * p.top_k + j];
+      s[i][0] = fmaf(weight, part.x, s[i][0]);
+      s[i][1] = fmaf(weight, part.y, s[i][1]);
+      s[i][2] = fmaf(weight, part.z, s[i][2]);
+      s[i][3] = fmaf(weight, part.w, s[i][3]);
+    }
+    if (p.shared != nullptr)
+      add4(s[i], load_others(p.shared + i * p.shared_stride + static_cast<int64_t>(row) * p.hidden + c));
+  }
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    const float low = slices > 1 ? s[0][e] + s[1][e] : s[0][e];
+    p.part[static_cast<int64_t>(row) * p.hidden + c + e] = slices > 2 ? low + (s[2][e] + s[3][e]) : low;
+  }
+}
+
+}  // namespace firesteel::cuda

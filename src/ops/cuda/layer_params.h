@@ -1,0 +1,91 @@
+// The parameter structs of the kernels between a layer's products: hyper-connections, router, KDA. As
+// params.h.
+#pragma once
+
+#include "ops/cuda/params.h"
+
+namespace firesteel::cuda {
+
+inline constexpr int kHyperSumPitch = 32;  // 24 products, the sum of squares, padding
+
+struct HyperMixParams {  // the streams after a sublayer (y != nullptr), and their products with the next
+                         // site's fn
+  const float* y;        // [rows, hidden]
+  const float* post;     // [rows, 4]
+  const float* comb;     // [rows, 4, 4]
+  Bits16* streams;       // [rows, 4, hidden]
+  const uint8_t* fn;     // packed bf16 [24, 4·hidden]
+  float* sums;           // [hidden / 64, rows, kHyperSumPitch]
+  int32_t rows, hidden;
+};
+
+struct HyperOut {
+  float* post;
+  float* comb;
+  int32_t iters;
+  float hc_eps;
+};
+
+struct HyperFinishParams {
+  const float* z;         // sums of hyper_mix; or of a product: [slices · unit_span, rows, 24]
+  const Bits16* streams;  // [rows, 4, hidden]
+  const float* base;
+  const float* scale;
+  const float* norm;
+  Bits16* x;
+  HyperOut out;
+  int64_t unit_stride;  // of a product's sums
+  int32_t rows, hidden, slices, unit_span;
+  float rms_eps;
+};
+
+struct HyperPostParams {
+  const float* y;
+  const float* post;
+  const float* comb;
+  Bits16* streams;
+  int32_t rows, hidden;
+};
+
+struct RouterParams {
+  const float* logits;  // [units, rows, experts]
+  const float* bias;
+  int32_t* idx;
+  float* weight;
+  int64_t unit_stride;
+  int32_t units, rows, experts, top_k, groups, top_groups, norm_topk;
+  float factor;
+};
+
+struct RouterFewParams {
+  const Bits16* x;        // [rows, k]
+  const uint8_t* weight;  // packed bf16 [experts, k]
+  float* logits;          // scratch [units, rows, experts]
+  int32_t k;
+  RouterParams router;
+};
+
+struct KdaParams {
+  BatchView batch;
+  const Bits16* qkv;  // [rows, 3·heads·dim]
+  const Bits16* f;
+  const Bits16* b;
+  const Bits16* g;
+  Bits16* out;
+  const float* conv;
+  const float* a_log;
+  const float* dt_bias;
+  const float* o_norm;
+  uint8_t* state;
+  int64_t slot_stride;
+  float* q;  // scratch [rows, heads·dim]: normalised query
+  float* k;
+  float* v;
+  float* decay;
+  float* beta;  // [rows, heads]
+  float* o;     // [rows, heads·dim]
+  int32_t heads, dim, taps;
+  float lower_bound, rms_eps;
+};
+
+}  // namespace firesteel::cuda

@@ -1,0 +1,16 @@
+// Ops that are made of others; a backend may do better.
+#include "ops/ops.h"
+
+namespace firesteel {
+
+void Ops::hyper_next(Stage stage, const HyperSite& w, const float* y, Act* streams, Act* x, float* post,
+                     float* comb) {
+  hyper_post(stage, y, post, comb, w.fn.spec.k / 4, streams);
+  hyper_pre(stage, w, streams, x, post, comb);
+}
+
+void Ops::linears(Stage stage, std::span<const LinearJob> jobs) {
+  for (const LinearJob& job : jobs) linear(stage, job.ws, job.x, job.y);
+}
+
+}  // namespace firesteel

@@ -1,0 +1,291 @@
+// One arithmetic on CUDA: a row of logits has the same bits in one pass, in any split, token by token, beside
+// other sequences, issued op by op or replayed as a recorded graph, and on one, two or four ranks.
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "comm/rendezvous.h"
+#include "cuda.h"
+#include "model/harness.h"
+#include "model/ops_proxy.h"
+#include "support/golden.h"
+#include "support/random.h"
+
+namespace firesteel::test {
+namespace {
+
+std::string model_dir(const std::string& name) {
+  return name == "demo" ? source_dir() + "/models/demo" : golden_model_dir(name);
+}
+
+std::vector<int32_t> prompt_of(const std::string& name, size_t count) {
+  std::vector<int32_t> ids;
+  const std::vector<int32_t> golden = Golden::of(name == "demo" ? "tiny" : name).ints("input_ids");
+  while (ids.size() < count) ids.insert(ids.end(), golden.begin(), golden.end());
+  ids.resize(count);
+  return ids;
+}
+
+std::string test_name(const char* name) {
+  std::string out = name;
+  std::replace(out.begin(), out.end(), '-', '_');
+  return out;
+}
+
+size_t differing_rows(const std::vector<float>& a, const std::vector<float>& b, size_t width) {
+  if (a.size() != b.size()) return SIZE_MAX;
+  size_t count = 0;
+  for (size_t at = 0; at < a.size(); at += width)
+    count += std::memcmp(a.data() + at, b.data() + at, width * sizeof(float)) != 0;
+  return count;
+}
+
+/// What every sublayer of every row gave.
+class Outputs : public ForwardHooks {
+ public:
+  explicit Outputs(Model& model) : config_(model.config()), ops_(model.ops()) {}
+  void attention_output(int32_t layer, const float* y, int32_t rows) override { keep(2 * layer, y, rows); }
+  void mlp_output(int32_t layer, const float* y, int32_t rows) override { keep(2 * layer + 1, y, rows); }
+  /// [2 · layers][rows · hidden]
+  std::vector<std::vector<float>> values;
+
+ private:
+  void keep(int32_t place, const float* y, int32_t rows) {
+    values.resize(static_cast<size_t>(2 * config_.layers));
+    std::vector<float>& out = values[static_cast<size_t>(place)];
+    const size_t at = out.size(), count = static_cast<size_t>(rows) * static_cast<size_t>(config_.hidden);
+    out.resize(at + count);
+    ops_.download(out.data() + at, y, count * sizeof(float));
+  }
+  const ModelConfig& config_;
+  Ops& ops_;
+};
+
+/// Where a row computed alone first differs from the same row of one pass.
+std::string first_difference(Harness& h, const std::vector<int32_t>& ids) {
+  Outputs whole(*h.model()), single(*h.model());
+  Sequence s = h.start(static_cast<int32_t>(ids.size()));
+  h.forward({{&s, ids}}, &whole);
+  h.release(s);
+  s = h.start(static_cast<int32_t>(ids.size()));
+  for (const int32_t id : ids) h.forward({{&s, {id}}}, &single);
+  h.release(s);
+  const auto hidden = static_cast<size_t>(h.model()->config().hidden);
+  for (size_t r = 0; r < ids.size(); ++r)
+    for (size_t place = 0; place < whole.values.size(); ++place)
+      for (size_t i = r * hidden; i < (r + 1) * hidden; ++i) {
+        const float a = whole.values[place][i], b = single.values[place][i];
+        if (std::memcmp(&a, &b, sizeof a) == 0) continue;
+        return "row " + std::to_string(r) + ", layer " + std::to_string(place / 2) +
+               (place % 2 == 0 ? ", attention" : ", feed-forward") + ", element " + std::to_string(i % hidden) + ": " +
+               std::to_string(a) + " in one pass, " + std::to_string(b) + " alone";
+      }
+  return "no sublayer's output differs";
+}
+
+class CudaBits : public testing::TestWithParam<const char*> {};
+
+TEST_P(CudaBits, OnePassAnySplitTokenByTokenAndInCompany) {
+  NEEDS_GPU();
+  constexpr size_t kTokens = 700;  // beyond the dense regime of the small models
+  const std::vector<int32_t> ids = prompt_of(GetParam(), kTokens);
+  Harness h(model_dir(GetParam()), {704, 704, 24, 6}, try_cuda_ops());
+  ASSERT_NE(h.model(), nullptr);
+  const auto width = static_cast<size_t>(h.vocab());
+  Sequence s = h.start(kTokens);
+  const std::vector<float> whole = h.run(s, ids);
+  h.release(s);
+
+  Random random(fresh_seed());
+  for (int round = 0; round < 3; ++round) {
+    std::vector<int32_t> split;
+    for (int32_t left = kTokens; left > 0;) {
+      const auto most = static_cast<uint64_t>(random.below(3) == 0 ? 300 : random.below(2) == 0 ? 40 : 3);
+      split.push_back(std::min(left, 1 + static_cast<int32_t>(random.below(most))));
+      left -= split.back();
+    }
+    s = h.start(kTokens);
+    EXPECT_EQ(differing_rows(h.run(s, ids, split), whole, width), 0u) << "split " << round;
+    h.release(s);
+  }
+  s = h.start(kTokens);
+  const size_t alone = differing_rows(h.run(s, ids, std::vector<int32_t>(kTokens, 1)), whole, width);
+  h.release(s);
+  EXPECT_EQ(alone, 0u) << "token by token; " << first_difference(h, ids);
+
+  // Four sequences at different places of the same text, some rows each, in one batch.
+  std::vector<Sequence> all;
+  for (int i = 0; i < 4; ++i) all.push_back(h.start(kTokens));
+  size_t compared = 0, different = 0;
+  while (std::any_of(all.begin(), all.end(), [](const Sequence& q) { return q.length < static_cast<int32_t>(kTokens); })) {
+    std::vector<Harness::Part> parts;
+    std::vector<size_t> from;
+    for (Sequence& q : all) {
+      const auto at = static_cast<size_t>(q.length);
+      if (at == kTokens) continue;
+      const size_t rows = std::min<size_t>(kTokens - at, 1 + random.below(random.below(4) == 0 ? 150 : 5));
+      parts.push_back({&q, slice(ids, at, at + rows)});
+      for (size_t r = 0; r < rows; ++r) from.push_back(at + r);
+    }
+    const std::vector<float> got = h.forward(parts);
+    for (size_t r = 0; r < from.size(); ++r, ++compared)
+      different += std::memcmp(got.data() + r * width, whole.data() + from[r] * width, width * sizeof(float)) != 0;
+  }
+  EXPECT_EQ(compared, 4 * kTokens);
+  EXPECT_EQ(different, 0u) << "in company";
+}
+
+/// Never replays.
+class Unrecorded : public OpsProxy {
+ public:
+  using OpsProxy::OpsProxy;
+  bool begin(uint64_t) override { return true; }
+};
+/// Counts what was replayed.
+class Replays : public OpsProxy {
+ public:
+  using OpsProxy::OpsProxy;
+  bool begin(uint64_t key) override {
+    const bool issue = OpsProxy::begin(key);
+    (issue ? issued : replayed) += 1;
+    return issue;
+  }
+  int issued = 0, replayed = 0;
+};
+
+TEST_P(CudaBits, ARecordedForwardIsTheIssuedOne) {
+  NEEDS_GPU();
+  constexpr size_t kPrompt = 150, kSteps = 120;
+  const std::vector<int32_t> ids = prompt_of(GetParam(), kPrompt + kSteps);
+  std::vector<float> rows[2];
+  for (const bool recorded : {false, true}) {
+    std::unique_ptr<Ops> ops;
+    Replays* counter = nullptr;
+    if (recorded) {
+      auto counted = std::make_unique<Replays>(try_cuda_ops());
+      counter = counted.get();
+      ops = std::move(counted);
+    } else {
+      ops = std::make_unique<Unrecorded>(try_cuda_ops());
+    }
+    Harness h(model_dir(GetParam()), {256, 256, 8, 2}, std::move(ops));
+    ASSERT_NE(h.model(), nullptr);
+    Sequence a = h.start(512), b = h.start(512);
+    h.run(a, slice(ids, 0, kPrompt));
+    h.run(b, slice(ids, 0, kPrompt / 3));
+    for (size_t i = 0; i < kSteps; ++i) {
+      // Two streams of one row, now and then a window of three in the first.
+      const size_t at = static_cast<size_t>(a.length), bt = static_cast<size_t>(b.length);
+      const size_t n = i % 5 == 4 ? 3 : 1;
+      if (at + n > ids.size()) break;
+      const auto got = h.forward({{&a, slice(ids, at, at + n)}, {&b, slice(ids, bt, bt + 1)}});
+      rows[recorded].insert(rows[recorded].end(), got.begin(), got.end());
+    }
+    if (counter != nullptr) {
+      EXPECT_GT(counter->replayed, 60);
+      std::printf("%s: %d forwards replayed, %d issued\n", GetParam(), counter->replayed, counter->issued);
+    }
+  }
+  ASSERT_FALSE(rows[0].empty());
+  EXPECT_EQ(differing_bits(rows[0], rows[1]), 0u);
+}
+
+// ------------------------------------------------------------------------------------------------------ ranks
+
+struct Pass {
+  std::vector<float> logits, steps, hidden;
+  int32_t first_id = 0, width = 0;
+  Status status;
+};
+
+/// A prompt in one pass, then steps of one token (which are recorded and replayed).
+Pass run_rank(const std::string& dir, Placement placement, Communicator* comm, const std::vector<int32_t>& ids,
+              int32_t prompt) {
+  Pass out;
+  std::unique_ptr<Ops> ops = try_cuda_ops();
+  const auto files = open_model_files(dir, placement);
+  ModelLimits limits;
+  limits.max_rows = limits.max_logit_rows = prompt;
+  limits.pages = (static_cast<int32_t>(ids.size()) + kPageTokens - 1) / kPageTokens;
+  limits.slots = 1;
+  auto loaded = files.ok() ? load_model(*files, *ops, limits, nullptr) : files.error();
+  if (!loaded.ok()) {
+    out.status = loaded.error();
+    return out;
+  }
+  Model& model = **loaded;
+  if (comm != nullptr) ops->connect(comm);
+  std::vector<int32_t> pages, all;
+  for (int32_t p = 0; p < limits.pages; ++p) pages.push_back(p);
+  for (int32_t r = 0; r < prompt; ++r) all.push_back(r);
+  out.first_id = model.first_logit_id();
+  out.width = model.logit_width();
+  model.reset_slot(0);
+  const auto forward = [&](int32_t start, int32_t rows, std::vector<float>& logits) {
+    const Segment segment{0, rows, start, 0, 0};
+    const Batch batch{rows, std::span(ids).subspan(static_cast<size_t>(start), static_cast<size_t>(rows)),
+                      {&segment, 1}, pages};
+    out.status = model.forward(batch, std::span(all).first(static_cast<size_t>(rows)));
+    if (!out.status.ok()) return false;
+    const size_t at = logits.size();
+    logits.resize(at + static_cast<size_t>(rows) * static_cast<size_t>(out.width));
+    ops->download(logits.data() + at, model.logits(), (logits.size() - at) * sizeof(float));
+    return true;
+  };
+  if (!forward(0, prompt, out.logits)) return out;
+  out.hidden.resize(static_cast<size_t>(prompt) * static_cast<size_t>(model.config().hidden));
+  ops->download_act(out.hidden.data(), model.hidden(), out.hidden.size());
+  for (int32_t at = prompt; at < static_cast<int32_t>(ids.size()); ++at)
+    if (!forward(at, 1, out.steps)) return out;
+  return out;
+}
+
+class CudaRanks : public testing::TestWithParam<std::tuple<const char*, int>> {};
+
+TEST_P(CudaRanks, HaveTheBitsOfOne) {
+  NEEDS_GPU();
+  const auto [name, ranks] = GetParam();
+  const std::string dir = model_dir(name);
+  const std::vector<int32_t> ids = prompt_of(name, 230);
+  constexpr int32_t kPrompt = 203;
+  const Pass whole = run_rank(dir, {}, nullptr, ids, kPrompt);
+  ASSERT_TRUE(whole.status.ok()) << whole.status.error().message;
+  auto comms = make_local_group(ranks);
+  std::vector<Pass> parts(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r)
+    threads.emplace_back([&, r, n = ranks] {
+      parts[static_cast<size_t>(r)] =
+          run_rank(dir, {r, n}, comms[static_cast<size_t>(r)].get(), ids, kPrompt);
+    });
+  for (auto& t : threads) t.join();
+  int32_t next_id = 0;
+  for (const Pass& part : parts) {
+    ASSERT_TRUE(part.status.ok()) << part.status.error().message;
+    EXPECT_EQ(part.first_id, next_id);
+    next_id += part.width;
+    EXPECT_EQ(differing_bits(part.hidden, whole.hidden), 0u);
+    for (const auto& [mine, all] : {std::pair{&part.logits, &whole.logits}, std::pair{&part.steps, &whole.steps}}) {
+      size_t different = 0;
+      const auto width = static_cast<size_t>(part.width), full = static_cast<size_t>(whole.width);
+      ASSERT_EQ(mine->size() / width, all->size() / full);
+      for (size_t r = 0; r < mine->size() / width; ++r)
+        different += std::memcmp(mine->data() + r * width,
+                                 all->data() + r * full + static_cast<size_t>(part.first_id),
+                                 width * sizeof(float)) != 0;
+      EXPECT_EQ(different, 0u);
+    }
+  }
+  EXPECT_EQ(next_id, whole.width);
+}
+
+const auto kModels = testing::Values("tiny", "tiny-variant", "tiny-exl3", "tiny-fp8", "demo");
+INSTANTIATE_TEST_SUITE_P(Models, CudaBits, kModels, [](const auto& info) { return test_name(info.param); });
+INSTANTIATE_TEST_SUITE_P(Models, CudaRanks, testing::Combine(kModels, testing::Values(2, 4)),
+                         [](const auto& info) {
+                           return test_name(std::get<0>(info.param)) + "_on_" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+}  // namespace
+}  // namespace firesteel::test
