@@ -246,31 +246,40 @@ TEST(PoolSelect, ExactWithTies) {
   }
 }
 
-/// All scores equal: the lowest pools win.
+/// All scores equal: the lowest pools win. One stretch of pools, several, a last one shorter than the
+/// selection, and selections too large for the stretches.
 TEST(PoolSelect, TiesGoToTheLowerPool) {
   REQUIRE_CUDA();
   Side& side = *cuda_side();
-  const int32_t dim = 128, heads = 4, kpool = 4, pools_count = 3000, top = 512;
-  TestBatch batch;
-  batch.add(1, pools_count * kpool - 1, 0);
-  const size_t stride = side.ops().pool_row_bytes(dim) * (kPageTokens / kpool);
-  Plane plane{side.take(stride * static_cast<size_t>(batch.page_count)), stride};
-  side.ops().zero(plane.base, stride * static_cast<size_t>(batch.page_count));
-  side.ops().bind(batch.view());
-  IndexerWeights ix;
-  ix.heads = heads;
-  ix.dim = dim;
-  ix.kpool = kpool;
-  ix.top_pools = top;
-  Selection sel;
-  sel.max_pools = top;
-  sel.pools = reinterpret_cast<int32_t*>(side.poisoned(top));
-  sel.count = reinterpret_cast<int32_t*>(side.poisoned(1));
-  side.ops().pool_select(Stage::kMain, ix, side.act(Floats(heads * dim, 1.0f)),
-                         side.act(Floats(heads, -1.0f)), plane, sel);
-  side.finish();
-  const auto got = side.read(sel.pools, top);
-  for (int32_t i = 0; i < top; ++i) EXPECT_EQ(got[static_cast<size_t>(i)], i);
+  const int32_t dim = 128, heads = 8, kpool = 4;
+  const std::pair<int32_t, int32_t> cases[] = {
+      {3000, 512}, {40000, 512}, {16484, 512}, {20000, 9000}, {70000, 4000}};
+  for (const auto& [pools_count, top] : cases) {
+    side.reset();
+    TestBatch batch;
+    batch.add(1, pools_count * kpool - 1, 0);
+    const size_t stride = side.ops().pool_row_bytes(dim) * (kPageTokens / kpool);
+    Plane plane{side.take(stride * static_cast<size_t>(batch.page_count)), stride};
+    side.ops().zero(plane.base, stride * static_cast<size_t>(batch.page_count));
+    side.ops().bind(batch.view());
+    IndexerWeights ix;
+    ix.heads = heads;
+    ix.dim = dim;
+    ix.kpool = kpool;
+    ix.top_pools = top;
+    Selection sel;
+    sel.max_pools = top;
+    sel.pools = reinterpret_cast<int32_t*>(side.poisoned(static_cast<size_t>(top)));
+    sel.count = reinterpret_cast<int32_t*>(side.poisoned(1));
+    side.ops().pool_select(Stage::kMain, ix, side.act(Floats(heads * dim, 1.0f)),
+                           side.act(Floats(heads, -1.0f)), plane, sel);
+    side.finish();
+    ASSERT_EQ(side.read(sel.count, 1)[0], top);
+    const auto got = side.read(sel.pools, static_cast<size_t>(top));
+    for (int32_t i = 0; i < top; ++i) {
+      ASSERT_EQ(got[static_cast<size_t>(i)], i) << pools_count << " pools, " << top << " of them";
+    }
+  }
 }
 
 }  // namespace
