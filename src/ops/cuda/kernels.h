@@ -13,6 +13,8 @@ namespace firesteel::cuda {
 /// The product kernels of one format (matmul.cuh). `few1` and `few4` are absent for rare EXL3 kinds.
 struct MatmulKernels {
   gpu::Kernel<MatmulParams> few1, few4, many, wide;  // wide: not EXL3
+  gpu::Kernel<MatmulParams> few1_two;  // narrowed only: as few1 with two tiles of channels a warp
+  unsigned few1_two_shared = 0;
   unsigned few1_shared = 0, few4_shared = 0, many_shared = 0, wide_shared = 0;
 };
 
