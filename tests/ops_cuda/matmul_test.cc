@@ -42,6 +42,8 @@ const Shape kShapes[] = {
     {MatrixFormat::kFp8Block, 0, kG, 200, 328},
     {kB, 0, kG, 512, 1536, k4},
     {kB, 0, kG, 24, 4096, k4},
+    {kB, 0, kG, 9000, 4096, k4},  // two tiles a warp
+    {kB, 0, kG, 34000, 640, k8},
     {kB, 0, kG, 77, 320, k4},
     {kF, 0, kG, 130, 1088, k4},
     {kB, 0, kG, 512, 1536, k8},

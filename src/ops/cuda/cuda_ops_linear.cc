@@ -143,8 +143,17 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
     const int32_t span = few ? unit_span_of(spec, p) : 1;
     const bool by_unit = few && span > 1 && (exl3 || p.unit_sums);
     // Few units: more channels a block, so that no warp is idle.
-    const bool wide = few && p.rows > 8 && !exl3;  // two tiles a warp share the inputs of up to 32 rows
     int32_t split = exl3 || by_unit || span < 2 ? 8 : span < 4 ? 4 : span < 8 ? 2 : 1;
+    const auto slices = static_cast<unsigned>(std::max(1, p.slices));
+    // Narrowed matrices are so small that inputs and a block's beginning and end count: two tiles a warp,
+    // where that leaves every multiprocessor enough blocks. The same sums in the same order.
+    int64_t two_tile_blocks = 0;
+    for (size_t j = i; j < end; ++j)
+      two_tile_blocks += blocks_of(ws[j].spec.n, 2 * kTileN * std::min(split, 4));
+    const bool two = few && p.rows <= 8 && k.few1_two.function != nullptr &&
+                     two_tile_blocks * slices >= 2 * device_->info().multiprocessors;
+    const bool wide =
+        two || (few && p.rows > 8 && !exl3);  // two tiles a warp share the inputs of up to 32 rows
     if (wide) split = std::min(split, 4);
     // Larger tiles only where there are enough of them for every multiprocessor.
     const auto slices = static_cast<unsigned>(std::max(1, p.slices));
@@ -228,10 +237,14 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
       }
     }
     const bool one = p.rows <= 8;
-    run(one ? k.few1 : k.few4,
+    run(two   ? k.few1_two
+        : one ? k.few1
+              : k.few4,
         {{static_cast<unsigned>(blocks), 1, by_unit ? slices * static_cast<unsigned>(span) : slices},
          256,
-         one ? k.few1_shared : k.few4_shared},
+         two   ? k.few1_two_shared
+         : one ? k.few1_shared
+               : k.few4_shared},
         q);
     if (sums != nullptr) {
       FinishParams f{};

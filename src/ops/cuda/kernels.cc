@@ -54,6 +54,12 @@ Status load_dense(Loader& loader, const char* file, const char* few1, const char
   return loader.get(many, k.many, k.many_shared);
 }
 
+/// From the file opened last.
+Status load_two_tiles(Loader& loader, const char* name, MatmulKernels& k) {
+  k.few1_two_shared = 8 * 2 * 512;
+  return loader.get(name, k.few1_two, k.few1_two_shared);
+}
+
 struct Exl3Names {
   int codebook, bits;
   const char *file, *few1, *few4, *many, *rows, *gate_up, *down;
@@ -119,8 +125,10 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
                              "matmul_fp8_wide", 1024, k.fp8));
   RETURN_IF_ERROR(load_dense(loader, "matmul_fp8_rows", "matmul_fp8_rows_few1", "matmul_fp8_rows_few4",
                              "matmul_fp8_rows_many", "matmul_fp8_rows_wide", kFp8RowsGroupBytes, k.fp8_rows));
+  RETURN_IF_ERROR(load_two_tiles(loader, "matmul_fp8_rows_few1_two", k.fp8_rows));
   RETURN_IF_ERROR(load_dense(loader, "matmul_q4", "matmul_q4_few1", "matmul_q4_few4", "matmul_q4_many",
                              "matmul_q4_wide", kQ4GroupBytes, k.q4));
+  RETURN_IF_ERROR(load_two_tiles(loader, "matmul_q4_few1_two", k.q4));
   RETURN_IF_ERROR(load_exl3(loader, k));
   RETURN_IF_ERROR(loader.open("matvec_f32"));
   RETURN_IF_ERROR(loader.get("matvec_f32", k.matvec_f32));

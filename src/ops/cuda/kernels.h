@@ -16,6 +16,8 @@ struct MatmulKernels {
   gpu::Kernel<ExpertFewParams> gate_up, down;  // EXL3 only
   unsigned few1_shared = 0, few4_shared = 0, many_shared = 0, large_shared = 0;
   int32_t large_rows = 0, large_channels = 0;  // of a block of `large`
+  gpu::Kernel<MatmulParams> few1_two;          // narrowed only: as few1 with two tiles of channels a warp
+  unsigned few1_two_shared = 0;
 };
 
 struct Kernels {
