@@ -127,20 +127,18 @@ TEST_P(Experts, MatchTheDefinitionAndDoNotDependOnTheBatch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, Experts,
-                         testing::Values(ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg},
-                                         ExpertCase{MatrixFormat::kExl3, false, true, 2, 4, Codebook::kMul1},
-                                         // Several units of K, and down slices of unequal length.
-                                         ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg, 1152,
-                                                    1408},
-                                         ExpertCase{MatrixFormat::kExl3, true, false, 2, 5, Codebook::kMul1, 640,
-                                                    384, true},
-                                         ExpertCase{MatrixFormat::kExl3, true, false, 1, 3, Codebook::kMcg},
-                                         ExpertCase{MatrixFormat::kExl3, false, true, 4, 2, Codebook::k3Inst},
-                                         ExpertCase{MatrixFormat::kBf16, false, true, 2, 0, Codebook::kMcg},
-                                         ExpertCase{MatrixFormat::kFp8Block, false, false, 2, 0,
-                                                    Codebook::kMcg},
-                                         ExpertCase{MatrixFormat::kF32, false, false, 1, 0, Codebook::kMcg}));
+INSTANTIATE_TEST_SUITE_P(
+    Formats, Experts,
+    testing::Values(ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg},
+                    ExpertCase{MatrixFormat::kExl3, false, true, 2, 4, Codebook::kMul1},
+                    // Several units of K, and down slices of unequal length.
+                    ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg, 1152, 1408},
+                    ExpertCase{MatrixFormat::kExl3, true, false, 2, 5, Codebook::kMul1, 640, 384, true},
+                    ExpertCase{MatrixFormat::kExl3, true, false, 1, 3, Codebook::kMcg},
+                    ExpertCase{MatrixFormat::kExl3, false, true, 4, 2, Codebook::k3Inst},
+                    ExpertCase{MatrixFormat::kBf16, false, true, 2, 0, Codebook::kMcg},
+                    ExpertCase{MatrixFormat::kFp8Block, false, false, 2, 0, Codebook::kMcg},
+                    ExpertCase{MatrixFormat::kF32, false, false, 1, 0, Codebook::kMcg}));
 
 }  // namespace
 }  // namespace firesteel::test

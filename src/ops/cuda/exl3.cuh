@@ -39,11 +39,13 @@ __device__ __forceinline__ uint32_t exl3_pair(uint32_t s0, uint32_t s1) {
     }
     x0 = and_xor(x0, 0x8FFF8FFFu, 0x3B603B60u);
     x1 = and_xor(x1, 0x8FFF8FFFu, 0x3B603B60u);
-    // Twice the halves' sum, then one permutation: the integer pipe, which binds, has one operation less than when
-    // the halves are sorted first.
+    // Twice the halves' sum, then one permutation: the integer pipe, which binds, has one operation less than
+    // when the halves are sorted first.
     const __half2 h0 = *reinterpret_cast<const __half2*>(&x0), h1 = *reinterpret_cast<const __half2*>(&x1);
-    const __half2 y0 = __hadd2(__low2half2(h0), __high2half2(h0)), y1 = __hadd2(__low2half2(h1), __high2half2(h1));
-    return __byte_perm(*reinterpret_cast<const uint32_t*>(&y0), *reinterpret_cast<const uint32_t*>(&y1), 0x5410);
+    const __half2 y0 = __hadd2(__low2half2(h0), __high2half2(h0)),
+                  y1 = __hadd2(__low2half2(h1), __high2half2(h1));
+    return __byte_perm(*reinterpret_cast<const uint32_t*>(&y0), *reinterpret_cast<const uint32_t*>(&y1),
+                       0x5410);
   }
 }
 
