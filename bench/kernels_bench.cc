@@ -231,7 +231,8 @@ class Bench {
         }
         std::sort(times.begin(), times.end());
         const double products = 8.0 * 8 * blocks * kRounds;  // of 16 × 8 × 16
-        add(Row{std::string("mma.sync alone, ") + (name + 6), 0, times[times.size() / 2], 0, products * 4096, ""});
+        add(Row{std::string("mma.sync alone, ") + (name + 6), 0, times[times.size() / 2], 0, products * 4096,
+                ""});
       }
     }
   }

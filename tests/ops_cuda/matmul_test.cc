@@ -163,18 +163,21 @@ TEST(MatmulControl, AnotherCutOfTheSumIsSeen) {
   EXPECT_FALSE(same_bits(va, vb));
 }
 
-/// Products with so many tiles that the kernels for long prompts take them have the bits of those for few rows, in
-/// every column and row of a tile, with unaligned outputs and slices.
+/// Products with so many tiles that the kernels for long prompts take them have the bits of those for few
+/// rows, in every column and row of a tile, with unaligned outputs and slices.
 TEST(Matmul, ManyTilesHaveTheBitsOfFewRows) {
   REQUIRE_CUDA();
   struct Case {
     MatrixFormat format;
     int32_t bits, n, k, slices;
   };
-  for (const Case& c :
-       {Case{MatrixFormat::kBf16, 0, 2310, 712, 1}, {MatrixFormat::kBf16, 0, 2304, 1280, 2},
-        {MatrixFormat::kFp8Block, 0, 2310, 640, 1}, {kE, 4, 2432, 1280, 1}, {kE, 5, 2304, 1280, 4},
-        {kE, 6, 2304, 640, 2}, {kE, 3, 2304, 640, 1}}) {
+  for (const Case& c : {Case{MatrixFormat::kBf16, 0, 2310, 712, 1},
+                        {MatrixFormat::kBf16, 0, 2304, 1280, 2},
+                        {MatrixFormat::kFp8Block, 0, 2310, 640, 1},
+                        {kE, 4, 2432, 1280, 1},
+                        {kE, 5, 2304, 1280, 4},
+                        {kE, 6, 2304, 640, 2},
+                        {kE, 3, 2304, 640, 1}}) {
     Random random;
     Side& side = *cuda_side();
     side.reset();
@@ -191,8 +194,8 @@ TEST(Matmul, ManyTilesHaveTheBitsOfFewRows) {
       side.ops().bind(batch.view());
       const size_t count = static_cast<size_t>(rows) * n;
       float* y = side.poisoned(count);
-      Act* from = side.act(std::vector<float>(
-          x.begin() + first * c.k, x.begin() + static_cast<std::ptrdiff_t>(first + rows) * c.k));
+      Act* from = side.act(std::vector<float>(x.begin() + first * c.k,
+                                              x.begin() + static_cast<std::ptrdiff_t>(first + rows) * c.k));
       side.ops().linear_sliced(Stage::kMain, m, rows == kAll ? xs : from, y);
       side.finish();
       return side.read(y, count);

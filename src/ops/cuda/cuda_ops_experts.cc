@@ -96,8 +96,8 @@ void CudaOps::expert_gate_up(const ExpertTable& table, const ExpertWeights& w, c
     q.table = table.refs;
     q.table_stride = 3;
     q.pair_row = pairs.row;
-    run(k.large,
-        {{blocks_of(w.width, kBlockN), static_cast<unsigned>(pairs.max_items)}, 256, k.large_shared}, q);
+    run(k.large, {{blocks_of(w.width, kBlockN), static_cast<unsigned>(pairs.max_items)}, 256, k.large_shared},
+        q);
   }
 }
 

@@ -163,9 +163,7 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
       for (size_t j = i; j < end; ++j) tiles += blocks_of(ws[j].spec.n, k.large_channels);
       large = tiles * blocks_of(p.rows, k.large_rows) * slices >= device_->info().multiprocessors;
     }
-    const int32_t channels = few     ? kTileN * split * (wide ? 2 : 1)
-                             : large ? k.large_channels
-                                     : kBlockN;
+    const int32_t channels = few ? kTileN * split * (wide ? 2 : 1) : large ? k.large_channels : kBlockN;
     MatmulParams q{};
     q.x = p.x;
     q.ldx = p.ldx;

@@ -19,7 +19,8 @@ __device__ __forceinline__ void group(const GroupParams& p) {
   __syncthreads();
   // The rows of an expert that needs several items are shared out evenly, in whole tiles of 8.
   const int mine = count[e], least = (mine + p.rows_per_item - 1) / p.rows_per_item;
-  const int step = least > 1 ? min(p.rows_per_item, ((mine + least - 1) / least + 7) / 8 * 8) : p.rows_per_item;
+  const int step =
+      least > 1 ? min(p.rows_per_item, ((mine + least - 1) / least + 7) / 8 * 8) : p.rows_per_item;
   const int mine_items = (mine + step - 1) / step;
   first[e] = mine;
   item[e] = mine_items;

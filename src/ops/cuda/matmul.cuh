@@ -8,8 +8,8 @@
 // in shared memory; or every block takes one unit and stores its sums for whoever adds them (unit_span).
 //
 // matmul_many, tiles of 64 rows: a warp owns 16 channels over all of K; rows are staged by asynchronous
-// copies. Where there are enough tiles for every multiprocessor, matmul_wide (bf16, FP8: tiles of 128 rows, weights
-// staged too) and matmul_exl3_rows (EXL3, and all experts in it) take its place.
+// copies. Where there are enough tiles for every multiprocessor, matmul_wide (bf16, FP8: tiles of 128 rows,
+// weights staged too) and matmul_exl3_rows (EXL3, and all experts in it) take its place.
 //
 // Formats differ in the Weights type: how a packed group (16 channels × 64 columns) is read and decoded.
 #pragma once

@@ -114,7 +114,8 @@ __device__ __forceinline__ void store_out(const MatmulParams& p, const BlockWork
 
 __device__ __forceinline__ Output4 output_of(const MatmulParams& p, const BlockWork& w, int slice) {
   if (p.apart) return Output4(p.io[w.part].y, p.io[w.part].ldy, 0, false);
-  return Output4(p.y, p.ldy, slice * p.slice_stride + p.parts[w.part].column - p.column_shift, p.out_f32 != 0);
+  return Output4(p.y, p.ldy, slice * p.slice_stride + p.parts[w.part].column - p.column_shift,
+                 p.out_f32 != 0);
 }
 
 /// Applies the output Hadamard and svh to 128 channels of `rows` rows in shared memory (row pitch kPitch

@@ -1,10 +1,12 @@
-// The product kernel of EXL3 weights for prompts; see matmul.cuh for the arithmetic it shares with the others.
+// The product kernel of EXL3 weights for prompts; see matmul.cuh for the arithmetic it shares with the
+// others.
 //
-// Decoding a weight costs five instructions and a multiprocessor issues four a clock: a decoded fragment is used for
-// all rows of a block, up to 64, and what else a product needs is kept small. A warp takes 32 channels, so that an
-// input read from shared memory feeds two fragments; a block 256 channels, so that inputs are staged once for both
-// halves (gate and up of an expert, or neighbouring channels). The sums of a slice lie in shared memory, where the
-// output Hadamard wants them: then two blocks fit a multiprocessor, and their warps hide each other's waits.
+// Decoding a weight costs five instructions and a multiprocessor issues four a clock: a decoded fragment is
+// used for all rows of a block, up to 64, and what else a product needs is kept small. A warp takes 32
+// channels, so that an input read from shared memory feeds two fragments; a block 256 channels, so that
+// inputs are staged once for both halves (gate and up of an expert, or neighbouring channels). The sums of a
+// slice lie in shared memory, where the output Hadamard wants them: then two blocks fit a multiprocessor, and
+// their warps hide each other's waits.
 #pragma once
 
 #include "ops/cuda/matmul_common.cuh"
@@ -165,7 +167,8 @@ __device__ __forceinline__ void multiply_exl3(const MatmulParams& p, const Block
   };
   // Memory is further away than one group: a lane asks for a cache line of the weights of two chunks ahead.
   constexpr int kLines = kChunkBytes / 128;  // of a tile
-  const int prefetch = lane < 2 * kLines ? lane / kLines * tile_bytes + lane % kLines * 128 + 2 * kChunkBytes : -1;
+  const int prefetch =
+      lane < 2 * kLines ? lane / kLines * tile_bytes + lane % kLines * 128 + 2 * kChunkBytes : -1;
   if (active && to_multiply > 0) load(w[0], 0);
 
   float acc[2][NT][4];
@@ -213,7 +216,8 @@ __device__ __forceinline__ void multiply_exl3(const MatmulParams& p, const Block
           plane(Half<0>());
           plane(Half<1>());
         };
-        // The wait for a load also waits for those issued since: a group is exchanged before the next is asked for.
+        // The wait for a load also waits for those issued since: a group is exchanged before the next is
+        // asked for.
         ready(w[0]);
         load(w[1], 1);
         if (prefetch >= 0 && to_multiply > 1) prefetch_l2(weights + prefetch);

@@ -63,7 +63,8 @@ __device__ __forceinline__ void matmul_many(const MatmulParams& p) {
     __syncthreads();
     stage_in(g + kStages - 1);
     if (!active) continue;
-    // The wait for a load also waits for those issued since: this group is exchanged before the next is asked for.
+    // The wait for a load also waits for those issued since: this group is exchanged before the next is asked
+    // for.
     now[0].ready();
     if (g + 1 < n_groups) next[0].load(base + (g + 1) * Weights::kGroupBytes);
     // Memory is further away than one group: ask for the weights of four groups ahead, a cache line a lane.

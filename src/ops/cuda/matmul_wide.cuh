@@ -1,5 +1,5 @@
-// The product kernel for prompts of formats that need no decoding to speak of; see matmul.cuh for the arithmetic
-// it shares with the others.
+// The product kernel for prompts of formats that need no decoding to speak of; see matmul.cuh for the
+// arithmetic it shares with the others.
 #pragma once
 
 #include "ops/cuda/matmul_common.cuh"
@@ -18,9 +18,9 @@ __device__ __forceinline__ void load_half(Bf16Weights& w, const uint8_t* group) 
   w.r[2 * kHalfGroup + 1] = from[64 * kHalfGroup + 32];
 }
 
-/// A block takes 128 channels and kWideRows rows, a warp 32 channels and 64 rows: its sums of the unit and of the
-/// slice fill half the registers. Weights and rows are staged by asynchronous copies, kWideStages groups of 64
-/// columns.
+/// A block takes 128 channels and kWideRows rows, a warp 32 channels and 64 rows: its sums of the unit and of
+/// the slice fill half the registers. Weights and rows are staged by asynchronous copies, kWideStages groups
+/// of 64 columns.
 template <typename Weights>
 __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
   extern __shared__ float4 shared4[];
@@ -63,7 +63,8 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
   int staged = 0;
   uint8_t *slot = stages + threadIdx.x * 16, *const slots_end = slot + kStages * kStage;
   const auto stage_in = [&] {
-    // Addresses are made anew each time: a register that a copy reads must not change before the copy has left.
+    // Addresses are made anew each time: a register that a copy reads must not change before the copy has
+    // left.
     if (staged < n_groups) {
 #pragma unroll
       for (int i = 0; i < kWeightPieces; ++i)
@@ -92,8 +93,8 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
 #pragma unroll
       for (int r = 0; r < 4; ++r) acc[i][t][r] = 0.0f, total[i][t][r] = 0.0f;
   const int k_blocks = (m.k + 127) / 128;
-  // Operands of the next half group are read while this one's products run: the wait for a stage and its barrier
-  // lie in front of a half's products, not behind them.
+  // Operands of the next half group are read while this one's products run: the wait for a stage and its
+  // barrier lie in front of a half's products, not behind them.
   struct Operands {
     Weights w[kTilesOfWarp];
     uint4 b[NT];

@@ -18,7 +18,8 @@ inline constexpr int kTileN = 16;     // output channels of a tile
 inline constexpr int kGroupK = 64;    // columns of a packed group
 inline constexpr int kBlockN = 128;  // output channels of a thread block with a Hadamard, or of a prompt tile
 inline constexpr int kRowsPerTile = 64;  // rows of a prompt tile
-inline constexpr int kWideRows = 128, kWideStages = 3;  // of matmul_wide.cuh: rows of a tile, stages of 64 columns
+inline constexpr int kWideRows = 128,
+                     kWideStages = 3;  // of matmul_wide.cuh: rows of a tile, stages of 64 columns
 // EXL3 prompts: rows of a tile of matmul_exl3_rows.cuh; its two stages of 128 columns and its sums.
 inline constexpr int kExl3Rows = 64;
 inline constexpr unsigned kExl3RowsShared = 2 * kExl3Rows * 256 + 2 * kExl3Rows * (kBlockN + 4) * 4;
@@ -76,8 +77,8 @@ struct MatmulParams {
   int32_t raw;           // EXL3: sums are stored before the output Hadamard and scale
   int32_t block_offset;  // first column block of this launch (a pass over part of the columns)
   int32_t column_shift;  // subtracted from output columns
-  // 1: a block multiplies gate and up of an expert (parts 0 and 1; part 2 is down) and stores the rotated input
-  // of its down product (matmul_exl3_rows.cuh)
+  // 1: a block multiplies gate and up of an expert (parts 0 and 1; part 2 is down) and stores the rotated
+  // input of its down product (matmul_exl3_rows.cuh)
   int32_t pair;
   float limit;  // pair: of the activation
   // experts (items != nullptr): matrix = table[expert·table_stride + part]

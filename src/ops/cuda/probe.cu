@@ -1,5 +1,5 @@
-// What a multiprocessor reaches on tensor-core products alone, for the kernel bench: every share "of mma.sync" in
-// docs/performance-gpu.md is of this.
+// What a multiprocessor reaches on tensor-core products alone, for the kernel bench: every share "of
+// mma.sync" in docs/performance-gpu.md is of this.
 #include "ops/cuda/common.cuh"
 
 namespace firesteel::cuda {
