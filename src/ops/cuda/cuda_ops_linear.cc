@@ -156,7 +156,6 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
         two || (few && p.rows > 8 && !exl3);  // two tiles a warp share the inputs of up to 32 rows
     if (wide) split = std::min(split, 4);
     // Larger tiles only where there are enough of them for every multiprocessor.
-    const auto slices = static_cast<unsigned>(std::max(1, p.slices));
     bool large = !few && p.rows > kRowsPerTile && k.large.function != nullptr;
     if (large) {
       int64_t tiles = 0;
