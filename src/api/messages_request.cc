@@ -251,6 +251,8 @@ std::variant<ChatRequest, ApiError> parse_messages_request(const Json& body, con
     missing("messages", "field required");
   } else if (!messages->is_array() || messages->empty()) {
     in.fail_value("messages", "messages must be a list of at least one message");
+  } else if (messages->size() > kMaxTurns) {  // before any is translated
+    in.fail_value("messages", "messages may hold at most " + std::to_string(kMaxTurns) + " messages");
   }
   int64_t max_tokens = 0;
   in.integer("max_tokens", 1, INT64_MAX, &max_tokens);

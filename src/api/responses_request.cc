@@ -280,6 +280,9 @@ class Translator {
         out.push_back({{"type", "message"}, {"role", "user"}, {"content", std::move(*input)}});
     } else if (input->is_array()) {
       if (input->empty() && !continues) in_.fail_value("input", "input must hold at least one item");
+      if (input->size() > kMaxTurns)
+        in_.fail_value("input", "input may hold at most " + std::to_string(kMaxTurns) + " items");
+      if (!in_.ok()) return out;
       out = std::move(*input);
       for (size_t i = 0; i < out.size() && in_.ok(); ++i) {
         if (is_item_reference(out[i])) resolve(&out[i], "input[" + std::to_string(i) + "]");

@@ -11,7 +11,8 @@ namespace {
 
 using namespace firesteel::fuzz;
 
-constexpr char kHead[] = "POST /v1/x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+constexpr char kHead[] =
+    "POST /v1/x HTTP/1.1\r\nHost: a\r\nX-Request-Id: r\r\nTransfer-Encoding: chunked\r\n\r\n";
 constexpr const char* kExtensions[] = {"", "", "", "", ";a", ";a=b", ";name=\"q;\\\" \"", ";a;b=c;d"};
 constexpr const char* kTrailers[] = {
     "", "", "", "", "X: y\r\n", "X:\r\n", "A: b\r\nC: d e\r\n", "Digest: \xC3\xA4\r\n"};
