@@ -51,6 +51,8 @@ do_build() {
 
 do_test() {
   local failed=0 program name
+  # Ranks of one process share its hardware queues: a rank that waits for another must not sit before it in one.
+  export CUDA_DEVICE_MAX_CONNECTIONS=32
   for name in gpu/gpu_test ops_cuda/cuda_pack_test ops_cuda/ops_cuda_test model_cuda/model_cuda_test ops/ops_hyper_test ops/ops_attention_test \
     ops/ops_indexer_test ops/ops_kda_test ops/ops_linear_test ops/ops_moe_test ops/ops_rows_test; do
     program=$build/tests/$name
@@ -68,8 +70,7 @@ do_test() {
       >"$out/exactness-$model.log" 2>&1 || { echo "engine_exactness $model: failed"; failed=1; }
     cat "$out/exactness-$model.log"
   done
-  # Ranks of one process share its hardware queues, and a rank that waits for another must not sit before it in one.
-  CUDA_DEVICE_MAX_CONNECTIONS=32 timeout 60 "$build/tests/engine/engine_ranks" --model tiny --device cuda --requests "${REQUESTS:-320}" \
+  timeout 60 "$build/tests/engine/engine_ranks" --model tiny --device cuda --requests "${REQUESTS:-320}" \
     >"$out/ranks.log" 2>&1 || { echo "engine_ranks: failed"; failed=1; }
   cat "$out/ranks.log"
   return $failed

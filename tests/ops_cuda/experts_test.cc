@@ -32,7 +32,6 @@ struct Layer {
 
 Layer make_layer(Random& random, const ExpertCase& c) {
   Layer l;
-  const int32_t kHidden = c.hidden, kWidth = c.width;
   const auto make = [&](int32_t n, int32_t k, const RawMatrix* suh, int32_t more_bits = 0) {
     return RawMatrix::make(random, c.format, n, k, c.bits + more_bits, c.codebook, suh);
   };
@@ -55,7 +54,6 @@ class Experts : public testing::TestWithParam<ExpertCase> {};
 TEST_P(Experts, MatchTheDefinitionAndDoNotDependOnTheBatch) {
   REQUIRE_CUDA();
   const ExpertCase c = GetParam();
-  const int32_t kHidden = c.hidden, kWidth = c.width;
   Random random;
   Layer layer = make_layer(random, c);
   const int32_t all = 170;

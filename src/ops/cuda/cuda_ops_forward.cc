@@ -65,6 +65,7 @@ void CudaOps::bind(const Batch& batch) {
   std::copy(batch.page_table.begin(), batch.page_table.end(), host + fixed);
   if (rows_ <= kFewRows) max_position_ = launch_position(max_position_);
   mix(max_position_);
+  mix(alone_ ? 1 : 0);
   // Launches of a prompt are long: nothing is gained by overlapping them.
   device_->set_overlap(rows_ <= kFewRows);
   check(device_->to_device(stream_, dev, host, bytes));

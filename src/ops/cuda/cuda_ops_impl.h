@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <vector>
 
 #include "gpu/device.h"
@@ -225,6 +226,7 @@ class CudaOps final : public Ops {
   gpu::Buffer own_scratch_, staging_, bound_, tables_;
   gpu::Event bound_copied_;
   LoadingPool loadings_;
+  std::map<std::tuple<int, int32_t, int32_t>, std::vector<std::byte>> random_parts_;  // of random_matrix
   std::mutex decode_mutex_;
   size_t tables_used_ = 0;
   std::map<const Matrix*, ExpertTable> expert_tables_;

@@ -65,11 +65,15 @@ Result<Matrix> CudaOps::random_matrix(const MatrixSpec& spec, const RandomWeight
   constexpr int64_t kMostBlocks = 4096;
   run(kernels_.random_fill, {{static_cast<unsigned>(std::min<int64_t>(kMostBlocks, (p.pieces + 255) / 256))}, 256},
       p);
+  // Signs and scales are those of the first matrix of these sides: there are tens of thousands.
   RandomSource source(spec, weights);
   const auto put = [&](MatrixPart part, int64_t count, size_t bytes, size_t offset) -> Status {
-    RETURN_IF_ERROR(stream_.synchronize());  // the staging memory is free again
-    RETURN_IF_ERROR(source.read_rows(part, 0, count, staging_.data()));
-    return device_->to_device(stream_, dst + offset, staging_.data(), bytes);
+    std::vector<std::byte>& values = random_parts_[{static_cast<int>(part), spec.n, spec.k}];
+    if (values.empty()) {
+      values.resize(bytes);
+      RETURN_IF_ERROR(source.read_rows(part, 0, count, values.data()));
+    }
+    return device_->to_device(stream_, dst + offset, values.data(), bytes);
   };
   if (exl3) {
     RETURN_IF_ERROR(put(MatrixPart::kSuh, spec.k, size_t{2} * static_cast<size_t>(spec.k), at.suh));
@@ -79,7 +83,7 @@ Result<Matrix> CudaOps::random_matrix(const MatrixSpec& spec, const RandomWeight
     RETURN_IF_ERROR(put(MatrixPart::kScale, blocks, 4 * static_cast<size_t>(blocks * ((spec.k + 127) / 128)),
                         at.scale));
   }
-  RETURN_IF_ERROR(finish());
+  if (!status_.ok()) return finish().error();
   return Matrix{loaded_spec(spec), dst};
 }
 
