@@ -194,7 +194,7 @@ void report(const char* what, const TextScore& s) {
 }
 
 // Nats a position.
-constexpr double kFp8Limit = 0.0004, kQ4Limit = 0.0008;
+constexpr double kFp8Limit = 0.0003, kQ4Limit = 0.0004;
 
 TEST(DenseFormats, DivergenceOfTheDemoModelIsSmall) {
   const std::string dir = source_dir() + "/../shared/demo-model";
