@@ -168,7 +168,7 @@ class Headers {
     add(at + "indexer.index_kpool_compress_gate", "BF16", {128, kHidden});
   }
 
-  ordered_json tensors_ = ordered_json::object();
+  nlohmann::json tensors_ = nlohmann::json::object();  // not ordered_json, whose look-up walks all of them
   uint64_t end_ = 0;
 };
 

@@ -63,6 +63,7 @@ Result<std::byte*> CudaOps::allocate(size_t bytes, std::string_view what) {
 }
 
 void CudaOps::set_scratch(std::byte* scratch, size_t bytes) {
+  loadings_.clear();  // the weights are there
   scratch_ = scratch;
   scratch_bytes_ = bytes;
 }

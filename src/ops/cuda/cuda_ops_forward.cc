@@ -25,7 +25,6 @@ int32_t launch_position(int32_t position) {
 
 void CudaOps::bind(const Batch& batch) {
   check(device_->make_current());
-  loadings_.clear();  // the weights are there
   rows_ = batch.rows;
   segments_ = static_cast<int32_t>(batch.segments.size());
   max_position_ = 0;
