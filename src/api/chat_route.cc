@@ -18,8 +18,8 @@ void handle_chat(const std::shared_ptr<Service>& service, std::shared_ptr<http::
   if (exchange->gone()) return;
   auto prepared = prepare_prompt(*service, request);
   if (auto* error = std::get_if<ApiError>(&prepared)) return respond_error(*exchange, *error);
-  auto plan =
-      make_plan(*service, request.settings, std::move(std::get<PreparedPrompt>(prepared)), "messages", *exchange);
+  auto plan = make_plan(*service, request.settings, std::move(std::get<PreparedPrompt>(prepared)), "messages",
+                        *exchange);
   if (auto* error = std::get_if<ApiError>(&plan)) return respond_error(*exchange, *error);
   if (exchange->gone()) return;
   add_chat_options(request, &std::get<ReplyPlan>(plan));

@@ -86,9 +86,10 @@ bool is_strict(const Json& tool) {
   return strict != nullptr && strict->get<bool>();
 }
 
-// Holds the reply to calls of `tools` when one is forced, the arguments of strict tools to their schemas else.
-std::optional<AnswerFormat> calls_format(const Json& tools, bool forced, bool parallel, const char* choice_name,
-                                         const char* list_name) {
+// Holds the reply to calls of `tools` when one is forced, the arguments of strict tools to their schemas
+// else.
+std::optional<AnswerFormat> calls_format(const Json& tools, bool forced, bool parallel,
+                                         const char* choice_name, const char* list_name) {
   if (!forced && std::none_of(tools.begin(), tools.end(), is_strict)) return std::nullopt;
   AnswerFormat format;
   format.source.kind = grammar::GrammarSource::Kind::kToolCalls;

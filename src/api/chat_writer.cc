@@ -28,7 +28,8 @@ const char* chat_finish_reason(ReplyEnd end, bool legacy) {
 }
 
 // The `logprobs` of a choice; lists as text without brackets.
-void append_logprobs(const std::string& content, const std::string& reasoning, bool wanted, std::string* out) {
+void append_logprobs(const std::string& content, const std::string& reasoning, bool wanted,
+                     std::string* out) {
   if (!wanted) {
     out->append("null");
     return;
@@ -108,7 +109,8 @@ class WholeChatWriter final : public ReplyWriter {
             chat_finish_reason(c.end.end, options_.legacy_function) + "\",\"stop_reason\":";
     append_stop_reason(c.end, out);
     *out += ",\"logprobs\":";
-    append_logprobs(c.content_scores, options_.exclude_reasoning ? "" : c.reasoning_scores, options_.tokenizer != nullptr, out);
+    append_logprobs(c.content_scores, options_.exclude_reasoning ? "" : c.reasoning_scores,
+                    options_.tokenizer != nullptr, out);
     *out += ",\"message\":{\"role\":\"assistant\",\"content\":";
     if (c.content.empty() && !c.calls.empty()) {
       *out += "null";

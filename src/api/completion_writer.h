@@ -23,7 +23,7 @@ struct CompletionReplyOptions {
   bool continuous_usage = false;
   int best_of = 1;  // choices made for each prompt, of which…
   int keep = 1;     // … so many with the highest mean log-probability are shown; whole replies
-  std::vector<std::string> echo;  // put before each choice's text; empty: nothing
+  std::vector<std::string> echo;         // put before each choice's text; empty: nothing
   const Tokenizer* tokenizer = nullptr;  // log-probabilities are wanted; outlives the writer
   std::vector<int32_t> first_ids;        // with both: the first token of each choice's prompt
   bool return_token_ids = false;

@@ -57,7 +57,8 @@ class FormatReader {
         return in_.fail_value("response_format", "response_format.json_schema.schema must be a JSON schema");
       }
       if (strict != nullptr && !strict->is_boolean()) {
-        return in_.fail_value("response_format", "response_format.json_schema.strict must be true, false or null");
+        return in_.fail_value("response_format",
+                              "response_format.json_schema.strict must be true, false or null");
       }
       add("response_format", GrammarSource::Kind::kJsonSchema, dump_json(*schema),
           strict != nullptr && strict->get<bool>());
@@ -77,7 +78,8 @@ class FormatReader {
         return;
       case GrammarSource::Kind::kJsonSchema:
         if (v->is_object() || v->is_boolean()) return add(param, kind, dump_json(*v));
-        if (!v->is_string()) return in_.fail_value(param, param + " must be a JSON schema, as an object or as text");
+        if (!v->is_string())
+          return in_.fail_value(param, param + " must be a JSON schema, as an object or as text");
         return add(param, kind, v->get<std::string>());
       case GrammarSource::Kind::kChoice: {
         const bool strings = v->is_array() && !v->empty() &&
@@ -96,7 +98,8 @@ class FormatReader {
   void structured_outputs() {
     const Json* v = in_.find("structured_outputs");
     if (v == nullptr) return;
-    if (!v->is_object()) return in_.fail_value("structured_outputs", "structured_outputs must be an object or null");
+    if (!v->is_object())
+      return in_.fail_value("structured_outputs", "structured_outputs must be an object or null");
     if (find_field(*v, "structural_tag") != nullptr) {
       return in_.fail(unsupported_parameter("structured_outputs.structural_tag",
                                             "structural_tag is not supported: use tools, json or grammar"));
@@ -119,8 +122,8 @@ class FormatReader {
  private:
   void add(const std::string& param, GrammarSource::Kind kind, std::string text, bool strict = false) {
     if (out_->has_value()) {
-      return in_.fail_value(param, param + " and " + (*out_)->param +
-                                       " both constrain the reply: at most one may");
+      return in_.fail_value(param,
+                            param + " and " + (*out_)->param + " both constrain the reply: at most one may");
     }
     AnswerFormat format;
     format.source.kind = kind;

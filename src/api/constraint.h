@@ -17,7 +17,7 @@
 namespace firesteel {
 class Histogram;
 class Tokenizer;
-}
+}  // namespace firesteel
 
 namespace firesteel::api {
 
@@ -41,7 +41,8 @@ struct MarkupIds {
 class AnswerFormats {
  public:
   /// `end_ids` end a reply. Null when the tokenizer has no tokens that a grammar could use.
-  static std::unique_ptr<AnswerFormats> create(const Tokenizer& tokenizer, const std::vector<int32_t>& end_ids);
+  static std::unique_ptr<AnswerFormats> create(const Tokenizer& tokenizer,
+                                               const std::vector<int32_t>& end_ids);
 
   /// Up to a second of CPU the first time. 400 `invalid_grammar` with the compiler's reason.
   std::variant<grammar::Compiled, ApiError> compile(const AnswerFormat& format);

@@ -33,7 +33,8 @@ ThinkRules think_rules(const Service& service, bool in_think, int64_t asked, int
   const ApiOptions& options = service.options;
   int64_t budget = asked > 0 ? asked : options.thinking_budget;
   if (asked == 0 && options.answer_reserve) {
-    const int64_t reserve = std::min<int64_t>(1024, max_tokens / 4) + static_cast<int64_t>(think.close.size());
+    const int64_t reserve =
+        std::min<int64_t>(1024, max_tokens / 4) + static_cast<int64_t>(think.close.size());
     const int64_t most = std::max<int64_t>(1, max_tokens - reserve);
     budget = budget > 0 ? std::min(budget, most) : most;
   }
@@ -49,7 +50,8 @@ std::variant<std::optional<grammar::Compiled>, ApiError> compile_format(const Se
                                                                         http::Exchange& exchange) {
   if (!format) return std::nullopt;
   if (service.formats == nullptr) {
-    return unsupported_parameter(format->param, "this model's tokenizer has no tokens to constrain a reply with");
+    return unsupported_parameter(format->param,
+                                 "this model's tokenizer has no tokens to constrain a reply with");
   }
   if (format->source.kind == grammar::GrammarSource::Kind::kToolCalls) {
     if (!service.markup.calls.complete()) {
@@ -63,7 +65,8 @@ std::variant<std::optional<grammar::Compiled>, ApiError> compile_format(const Se
   if (auto* error = std::get_if<ApiError>(&compiled)) return *error;
   grammar::Compiled& out = std::get<grammar::Compiled>(compiled);
   std::string unsupported;
-  for (const std::string& keyword : out.unsupported) unsupported += (unsupported.empty() ? "" : ", ") + keyword;
+  for (const std::string& keyword : out.unsupported)
+    unsupported += (unsupported.empty() ? "" : ", ") + keyword;
   if (!unsupported.empty()) exchange.add_header("x-schema-unsupported", unsupported.substr(0, 1024));
   return std::optional(std::move(out));
 }

@@ -55,8 +55,8 @@ class ReplyWriter {
   virtual void begin() = 0;
   virtual void reasoning(int choice, std::string_view text) = 0;
   virtual void content(int choice, std::string_view text) = 0;
-  /// Log-probabilities, where they were asked for, of the tokens whose text begins in the next piece of reasoning
-  /// or content.
+  /// Log-probabilities, where they were asked for, of the tokens whose text begins in the next piece of
+  /// reasoning or content.
   virtual void scores(int choice, std::span<const TokenReport> tokens) { (void)choice, (void)tokens; }
   /// The same of the prompt's tokens but the first, before anything of the reply.
   virtual void prompt_scores(int choice, std::span<const TokenReport> tokens) { (void)choice, (void)tokens; }

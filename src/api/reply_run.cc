@@ -26,8 +26,7 @@ struct ReplyRun::Choice {
         text(std::move(t)),
         meter(metrics, received_ns, prompt),
         prompt_tokens(prompt) {
-    if (generation->reports_logprobs())
-      scores.emplace(!options.raw && !options.continues_text, !options.raw);
+    if (generation->reports_logprobs()) scores.emplace(!options.raw && !options.continues_text, !options.raw);
   }
   std::shared_ptr<Generation> generation;
   ReplyStream text;
@@ -80,8 +79,7 @@ void ReplyRun::start(const std::shared_ptr<Service>& service, std::shared_ptr<ht
   std::vector<Submitted> all;
   for (GenerationRequest& request : requests) {
     const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
-    auto submitted =
-        service->engine.load()->submit(std::move(request), [waker] { waker->wake(); });
+    auto submitted = service->engine.load()->submit(std::move(request), [waker] { waker->wake(); });
     if (!submitted.ok()) {
       for (Submitted& s : all) s.generation->cancel();
       respond_error(*exchange, from_error(submitted.error()));
@@ -96,9 +94,9 @@ void ReplyRun::start(const std::shared_ptr<Service>& service, std::shared_ptr<ht
 void ReplyRun::opened(std::vector<Submitted> submitted) {
   const int64_t received_ns = exchange_->head().received.time_since_epoch() / std::chrono::nanoseconds(1);
   for (Submitted& s : submitted) {
-    choices_.push_back(std::make_unique<Choice>(std::move(s.generation),
-                                                ReplyStream(*service_->text.tokenizer, plan_.text), plan_.text,
-                                                *service_->metrics, received_ns, s.prompt_tokens));
+    choices_.push_back(
+        std::make_unique<Choice>(std::move(s.generation), ReplyStream(*service_->text.tokenizer, plan_.text),
+                                 plan_.text, *service_->metrics, received_ns, s.prompt_tokens));
     choices_.back()->last_sign = std::chrono::steady_clock::now();
   }
   if (exchange_->gone() || done_) return client_left();
@@ -199,8 +197,7 @@ void ReplyRun::write_scores(int index, const std::vector<size_t>& tokens) {
   if (tokens.empty()) return;
   const Generation& generation = *choices_[static_cast<size_t>(index)]->generation;
   std::vector<TokenReport> reports;
-  for (const size_t i : tokens)
-    reports.push_back(generation.logprobs(i));
+  for (const size_t i : tokens) reports.push_back(generation.logprobs(i));
   writer_->scores(index, reports);
 }
 
@@ -223,8 +220,8 @@ void ReplyRun::write_pieces(int index, std::vector<Shown>& pieces) {
     write_scores(index, shown.tokens);
     switch (piece.kind) {
       case ReplyPiece::Kind::kCall:
-        c.calls.push_back({http::random_id("call_"), std::move(piece.call.name), std::move(piece.call.arguments),
-                           std::move(piece.call.markup)});
+        c.calls.push_back({http::random_id("call_"), std::move(piece.call.name),
+                           std::move(piece.call.arguments), std::move(piece.call.markup)});
         writer_->call(index, {c.calls.back().id, c.calls.back().name, c.calls.back().arguments});
         service_->metrics->tool_calls.at({"parsed"}).add();
         break;

@@ -29,7 +29,7 @@ struct Service : std::enable_shared_from_this<Service> {
   std::vector<int32_t> end_ids;  // tokens that end a reply
   MarkupIds markup;
   std::unique_ptr<AnswerFormats> formats;  // null where the tokenizer has no usable tokens
-  int64_t created = 0;           // when the server started, seconds since the epoch
+  int64_t created = 0;                     // when the server started, seconds since the epoch
   std::atomic<Engine*> engine{nullptr};
   std::atomic<bool> stopping{false};
   std::shared_ptr<ApiMetrics> metrics;

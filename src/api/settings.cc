@@ -72,7 +72,8 @@ void read_stream(FieldReader& in, ReplySettings* out) {
 void read_bias(FieldReader& in, ReplyRules* out) {
   const Json* bias = in.find("logit_bias");
   if (bias == nullptr) return;
-  const std::string what = "logit_bias must be an object of at most 1024 token ids with numbers from -100 to 100";
+  const std::string what =
+      "logit_bias must be an object of at most 1024 token ids with numbers from -100 to 100";
   if (!bias->is_object() || bias->size() > kMaxBiases) return in.fail_value("logit_bias", what);
   for (auto it = bias->begin(); it != bias->end(); ++it) {
     const std::string& key = it.key();
@@ -189,7 +190,8 @@ void refuse_unbuilt(FieldReader& in) {
   const auto refuse = [&](const char* name, const char* why) {
     in.fail(unsupported_parameter(name, std::string(name) + " " + why));
   };
-  if (in.has("web_search_options")) refuse("web_search_options", "is not supported: this server searches nothing");
+  if (in.has("web_search_options"))
+    refuse("web_search_options", "is not supported: this server searches nothing");
   if (const Json* v = in.find("skip_special_tokens"); v != nullptr && !(v->is_boolean() && v->get<bool>())) {
     refuse("skip_special_tokens", "can only be true");
   }

@@ -33,9 +33,9 @@ struct ReplySettings {
   int64_t max_tokens = 0;  // 0: not given
   int64_t min_tokens = 0;
   int64_t choices = 1;
-  ReplyRules rules;              // biases and penalties
-  int64_t think_budget = 0;      // reply tokens after which a think block is closed; 0: none
-  int32_t logprobs = -1;         // best tokens reported with each token; −1: no report
+  ReplyRules rules;          // biases and penalties
+  int64_t think_budget = 0;  // reply tokens after which a think block is closed; 0: none
+  int32_t logprobs = -1;     // best tokens reported with each token; −1: no report
   std::optional<AnswerFormat> format;
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;

@@ -78,7 +78,8 @@ void append_token(const TokenLogprob& token, const Tokenizer& tokenizer, std::st
 
 }  // namespace
 
-void append_token_reports(std::span<const TokenReport> reports, const Tokenizer& tokenizer, std::string* out) {
+void append_token_reports(std::span<const TokenReport> reports, const Tokenizer& tokenizer,
+                          std::string* out) {
   for (size_t i = 0; i < reports.size(); ++i) {
     out->append(i == 0 ? "{" : ",{");
     append_token(reports[i][0], tokenizer, out);

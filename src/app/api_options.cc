@@ -16,8 +16,9 @@ void add_api_options(CLI::App* app, ApiFlags* flags) {
   app->add_option("--max-tokens", flags->max_tokens, "reply budget of a request that names none")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  app->add_option("--thinking-budget", flags->thinking_budget,
-                  "reply tokens after which a think block is closed, where a request names no limit; 0 = none")
+  app->add_option(
+         "--thinking-budget", flags->thinking_budget,
+         "reply tokens after which a think block is closed, where a request names no limit; 0 = none")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   app->add_flag("--answer-reserve", flags->answer_reserve,

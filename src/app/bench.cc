@@ -25,7 +25,8 @@ BenchCommands::BenchCommands(CLI::App& program)
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
   add_number_list(serve_app_, "--prefill", &serve_.prefill,
-              "also prompts of about so many tokens: 8192,16384,… with a passphrase to find", 256, 1 << 21);
+                  "also prompts of about so many tokens: 8192,16384,… with a passphrase to find", 256,
+                  1 << 21);
   serve_app_->add_option("--timeout", serve_.timeout_s, "longest silence of a stream in seconds")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();

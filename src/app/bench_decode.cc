@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "app/bench_models.h"
 #include "app/bench_engine.h"
 #include "app/bench_forward.h"
+#include "app/bench_models.h"
 #include "app/bench_report.h"
 
 namespace firesteel {
@@ -43,8 +43,9 @@ Status bench_steps(const BenchDecodeOptions& options) {
                     {"step_ms", {{"p50", p50}, {"p90", p90}}},
                     {"tokens_per_s_all", count / (p50 * 1e-3)}});
   }
-  const std::string part =
-      options.synthetic.rank_of > 1 ? ", one rank of " + std::to_string(options.synthetic.rank_of) + " alone" : "";
+  const std::string part = options.synthetic.rank_of > 1
+                               ? ", one rank of " + std::to_string(options.synthetic.rank_of) + " alone"
+                               : "";
   const std::string device(bench->device());
   std::printf("%s%s on %s, %s, context %d, steps of %d\n\n%s", options.synthetic.shape.c_str(), part.c_str(),
               device.c_str(), bench->formats().c_str(), options.prompt, options.tokens, table.text().c_str());

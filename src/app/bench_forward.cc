@@ -16,7 +16,8 @@ class ExpertCounter : public ForwardHooks {
  public:
   explicit ExpertCounter(Model& model) : model_(model) {}
   void experts(int32_t, int32_t* idx, float*, int32_t rows) override {
-    std::vector<int32_t> ids(static_cast<size_t>(rows) * static_cast<size_t>(model_.config().experts_per_token));
+    std::vector<int32_t> ids(static_cast<size_t>(rows) *
+                             static_cast<size_t>(model_.config().experts_per_token));
     model_.ops().download(ids.data(), idx, ids.size() * sizeof(int32_t));
     distinct_ += static_cast<double>(std::set<int32_t>(ids.begin(), ids.end()).size());
     ++layers_;
@@ -45,7 +46,8 @@ Result<std::unique_ptr<ForwardBench>> ForwardBench::open(const ModelOptions& mod
   ASSIGN_OR_RETURN(out->open_.ops, make_ops(model, 0));
   out->formats_ = formats_text(model_formats(model, *out->open_.ops));
   PlannedModel planned;
-  ASSIGN_OR_RETURN(planned.files, open_synthetic(shape, request.placement, model_formats(model, *out->open_.ops).dense));
+  ASSIGN_OR_RETURN(planned.files,
+                   open_synthetic(shape, request.placement, model_formats(model, *out->open_.ops).dense));
   RETURN_IF_ERROR(plan_files(*out->open_.ops, request, usable_memory(*out->open_.ops, 1), planned));
   out->pages_each_ = (tokens + kPageTokens - 1) / kPageTokens;
   const int32_t pages = out->pages_each_ * streams;

@@ -1,5 +1,5 @@
-// Forward passes of a model with random weights, timed one by one: steps of some streams at a given context, and
-// prompt chunks. One rank's part may be timed alone, without the sums over ranks. Used by one thread.
+// Forward passes of a model with random weights, timed one by one: steps of some streams at a given context,
+// and prompt chunks. One rank's part may be timed alone, without the sums over ranks. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,9 @@ namespace firesteel {
 class ForwardBench {
  public:
   /// `streams` sequences of up to `tokens` tokens. Progress on standard error.
-  static Result<std::unique_ptr<ForwardBench>> open(const ModelOptions& model, const SyntheticOptions& synthetic,
-                                                    int32_t streams, int32_t tokens);
+  static Result<std::unique_ptr<ForwardBench>> open(const ModelOptions& model,
+                                                    const SyntheticOptions& synthetic, int32_t streams,
+                                                    int32_t tokens);
 
   std::string_view device() const { return open_.ops->device(); }
   const std::string& formats() const { return formats_; }

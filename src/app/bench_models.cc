@@ -42,8 +42,8 @@ void add_json_option(CLI::App* app, std::string* file) {
       ->type_name("FILE");
 }
 
-CLI::Option* add_number_list(CLI::App* app, const std::string& name, std::vector<int>* out, const std::string& help,
-                             int low, int high) {
+CLI::Option* add_number_list(CLI::App* app, const std::string& name, std::vector<int>* out,
+                             const std::string& help, int low, int high) {
   return app->add_option(name, *out, help)->delimiter(',')->check(CLI::Range(low, high));
 }
 

@@ -51,7 +51,7 @@ class ModelBenches {
 std::string command_line(int argc, char** argv);
 /// --json FILE, and numbers joined by commas.
 void add_json_option(CLI::App* app, std::string* file);
-CLI::Option* add_number_list(CLI::App* app, const std::string& name, std::vector<int>* out, const std::string& help,
-                             int low, int high);
+CLI::Option* add_number_list(CLI::App* app, const std::string& name, std::vector<int>* out,
+                             const std::string& help, int low, int high);
 
 }  // namespace firesteel

@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <numeric>
 
-#include "app/bench_models.h"
 #include "app/bench_engine.h"
 #include "app/bench_forward.h"
+#include "app/bench_models.h"
 #include "app/bench_report.h"
 
 namespace firesteel {
@@ -25,12 +25,14 @@ Status bench_chunks(const BenchPrefillOptions& options) {
                number_text(chunks.back(), 1)});
     rows.push_back({{"prompt_tokens", length}, {"tokens_per_s", rate}, {"chunk_ms", chunks}});
   }
-  const std::string part =
-      options.synthetic.rank_of > 1 ? ", one rank of " + std::to_string(options.synthetic.rank_of) + " alone" : "";
+  const std::string part = options.synthetic.rank_of > 1
+                               ? ", one rank of " + std::to_string(options.synthetic.rank_of) + " alone"
+                               : "";
   const std::string device(bench->device());
-  std::printf("%s%s on %s, %s, chunks of %d\n\n%s", options.synthetic.shape.c_str(), part.c_str(), device.c_str(),
-              bench->formats().c_str(), ForwardBench::kChunk, table.text().c_str());
-  return write_bench_json(options.json_file, "Prompt chunks of random weights, forward passes", options.command,
+  std::printf("%s%s on %s, %s, chunks of %d\n\n%s", options.synthetic.shape.c_str(), part.c_str(),
+              device.c_str(), bench->formats().c_str(), ForwardBench::kChunk, table.text().c_str());
+  return write_bench_json(options.json_file, "Prompt chunks of random weights, forward passes",
+                          options.command,
                           {{"model", options.synthetic.shape},
                            {"rank_of", options.synthetic.rank_of},
                            {"device", device},

@@ -1,5 +1,5 @@
-// firesteel_core: the commands that need neither HTTP nor text, for machines without the packages of the whole
-// program (scripts/gpu.sh).
+// firesteel_core: the commands that need neither HTTP nor text, for machines without the packages of the
+// whole program (scripts/gpu.sh).
 #include <CLI/CLI.hpp>
 
 #include "app/bench_models.h"

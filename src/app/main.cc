@@ -84,7 +84,6 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
 
-
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -15,8 +15,8 @@ struct ModelOptions {
   std::string dir;
   std::string device = "auto";  // auto, cpu, cuda
   int threads = 0;              // CPU backend; 0 = one per hardware thread
-  // How plain dense matrices (q4, fp8, bf16) and KV rows (fp8, bf16) are kept. auto: q4 and fp8 on a GPU, as they are
-  // on the CPU; exact: as they are.
+  // How plain dense matrices (q4, fp8, bf16) and KV rows (fp8, bf16) are kept. auto: q4 and fp8 on a GPU, as
+  // they are on the CPU; exact: as they are.
   std::string dense = "auto", kv = "auto";
   bool exact = false;
 };

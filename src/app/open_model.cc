@@ -26,8 +26,8 @@ class ProgressLine {
     const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
     const double left = rate > 0 ? static_cast<double>(total - done) / rate : 0;
     if (!terminal_) {
-      LOG_INFO("loading weights: {:.0f} % of {}, {:.0f} s left", 100.0 * static_cast<double>(done) / static_cast<double>(total),
-               gib_text(total), left);
+      LOG_INFO("loading weights: {:.0f} % of {}, {:.0f} s left",
+               100.0 * static_cast<double>(done) / static_cast<double>(total), gib_text(total), left);
       return;
     }
     std::fprintf(stderr, "\rloading weights: %3.0f %% of %s, %.0f s left ",
@@ -89,14 +89,15 @@ int32_t forward_rows(const OpenRequest& request, const Ops& ops) {
 Result<PlannedModel> plan_model(const ModelOptions& options, const Ops& ops, const OpenRequest& request,
                                 uint64_t usable) {
   PlannedModel out;
-  ASSIGN_OR_RETURN(out.files, open_model_files(options.dir, request.placement, model_formats(options, ops).dense));
+  ASSIGN_OR_RETURN(out.files,
+                   open_model_files(options.dir, request.placement, model_formats(options, ops).dense));
   RETURN_IF_ERROR(plan_files(ops, request, usable, out));
   return out;
 }
 
 Status plan_files(const Ops& ops, const OpenRequest& request, uint64_t usable, PlannedModel& out) {
-  const MemoryNeeds needs =
-      measure_memory(out.files.weights, out.files.config, ops, forward_rows(request, ops), request.max_logit_rows);
+  const MemoryNeeds needs = measure_memory(out.files.weights, out.files.config, ops,
+                                           forward_rows(request, ops), request.max_logit_rows);
   PlanRequest ask;
   ask.available = usable;
   ask.streams = request.streams;
@@ -123,7 +124,8 @@ Result<OpenModel> open_model(const ModelOptions& options, const OpenRequest& req
   OpenModel out;
   ASSIGN_OR_RETURN(out.ops, make_ops(options, 0));
   out.formats = model_formats(options, *out.ops);
-  ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(options, *out.ops, request, usable_memory(*out.ops, 1)));
+  ASSIGN_OR_RETURN(const PlannedModel planned,
+                   plan_model(options, *out.ops, request, usable_memory(*out.ops, 1)));
   RETURN_IF_ERROR(load_planned(planned, request, planned.plan.pages, out));
   return out;
 }

@@ -16,7 +16,7 @@ namespace firesteel {
 
 struct OpenRequest {
   int32_t streams = 1;
-  int32_t window = 0;  // tokens one request may span; 0: the largest that fits
+  int32_t window = 0;    // tokens one request may span; 0: the largest that fits
   int32_t max_rows = 0;  // of one forward; 0: what suits the backend
   int32_t max_logit_rows = 64;
   Placement placement;  // which part of the model

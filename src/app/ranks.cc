@@ -145,7 +145,8 @@ Status follow_rank(const ModelOptions& model, const RankOptions& ranks, const Op
   mine.placement = {ranks.rank, ranks.ranks};
   OpenModel open;
   ASSIGN_OR_RETURN(open.ops, make_ops(model, ranks.rank));
-  ASSIGN_OR_RETURN(const PlannedModel planned, plan_model(model, *open.ops, mine, usable_memory(*open.ops, 1)));
+  ASSIGN_OR_RETURN(const PlannedModel planned,
+                   plan_model(model, *open.ops, mine, usable_memory(*open.ops, 1)));
   const GroupPlan room{planned.plan.pages, planned.plan.window};
   LOG_INFO("{} of {} looks for rank 0 at {}:{}", who, ranks.ranks, options.leader_host, options.leader_port);
   for (;;) {

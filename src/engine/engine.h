@@ -91,7 +91,8 @@ class Generation {
 
  private:
   std::span<const TokenLogprob> report(const std::unique_ptr<TokenLogprob[]>& all, size_t i) const {
-    return all == nullptr ? std::span<const TokenLogprob>() : std::span(all.get() + i * per_token_, per_token_);
+    return all == nullptr ? std::span<const TokenLogprob>()
+                          : std::span(all.get() + i * per_token_, per_token_);
   }
   std::vector<int32_t> tokens_;
   const size_t per_token_;  // of the two below

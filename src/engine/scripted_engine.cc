@@ -23,7 +23,8 @@ constexpr int64_t kPollNs = 2'000'000;  // how late a cancellation may be notice
 
 }  // namespace
 
-ScriptedEngine::ScriptedEngine(EngineInfo info, Script script) : info_(info), script_(std::move(script)), mask_(mask_words(info.vocab)) {
+ScriptedEngine::ScriptedEngine(EngineInfo info, Script script)
+    : info_(info), script_(std::move(script)), mask_(mask_words(info.vocab)) {
   thread_ = std::thread([this] { run(); });
 }
 

@@ -215,8 +215,8 @@ Result<Module> Device::load(const EmbeddedModule& embedded) const {
 
 Result<CuFunction> Device::prepare(const Module& module, const char* name, int shared) const {
   ASSIGN_OR_RETURN(CuFunction function, module.function(name));
-  // Asking about a function loads its code now: the driver would otherwise do it at the first launch, and wait for
-  // everything that runs, kernels that wait for another rank among it.
+  // Asking about a function loads its code now: the driver would otherwise do it at the first launch, and
+  // wait for everything that runs, kernels that wait for another rank among it.
   int registers = 0;
   RETURN_IF_ERROR(check(driver_->function_get(&registers, kFuncRegisters, function), name));
   constexpr int kDefaultShared = 48 << 10;

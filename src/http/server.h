@@ -39,8 +39,8 @@ struct ServerOptions {
   size_t body_rate = 16u << 10;
   std::chrono::milliseconds idle_timeout{75'000};    // between requests
   std::chrono::milliseconds write_timeout{120'000};  // without progress while bytes wait
-  // After a reply that closes, what still comes is read and dropped, so that the client finds the reply: until it
-  // is silent for linger_timeout, or one of the other two is reached.
+  // After a reply that closes, what still comes is read and dropped, so that the client finds the reply:
+  // until it is silent for linger_timeout, or one of the other two is reached.
   std::chrono::milliseconds linger_timeout{2'000}, linger_most{30'000};
   size_t linger_bytes = 128u << 20;
   std::chrono::milliseconds stream_silence{15'000};  // then a keepalive; 0 is off

@@ -12,11 +12,13 @@
 namespace firesteel {
 namespace {
 
-/// Values that keep activations of a plausible size: norms 1, decays as trained ones have them, the rest small.
+/// Values that keep activations of a plausible size: norms 1, decays as trained ones have them, the rest
+/// small.
 void random_vector(const VectorRef& ref, uint64_t seed, float* dst) {
   const std::string& name = ref.pieces.front().tensor.info->name;
   const auto holds = [&](const char* part) { return name.find(part) != std::string::npos; };
-  const bool norm = holds("norm.weight"), scale = holds("_scale"), bias = holds("dt_bias"), log = holds("A_log");
+  const bool norm = holds("norm.weight"), scale = holds("_scale"), bias = holds("dt_bias"),
+             log = holds("A_log");
   for (size_t p = 0; p < ref.pieces.size(); ++p) {
     const VectorRef::Piece& piece = ref.pieces[p];
     for (int64_t i = piece.first; i < piece.first + piece.count; ++i) {
@@ -108,7 +110,8 @@ Status WeightLoader::load(const Job& job) {
   return Status::success();
 }
 
-/// All matrices, by as many threads as the backend takes. Of several errors the one of the first matrix counts.
+/// All matrices, by as many threads as the backend takes. Of several errors the one of the first matrix
+/// counts.
 Status WeightLoader::load_all() {
   std::atomic<size_t> next{0};
   std::mutex mutex;

@@ -28,59 +28,58 @@ ordered_json config_of(int32_t layers) {
     mlps.push_back(i < kDenseLayers ? "dense" : "sparse");
     indexers.push_back("full");
   }
-  const ordered_json text = {{"model_type", "glm5_next_text"},
-                             {"vocab_size", kVocab},
-                             {"hidden_size", kHidden},
-                             {"num_hidden_layers", layers},
-                             {"layer_types", kinds},
-                             {"mlp_layer_types", mlps},
-                             {"indexer_types", indexers},
-                             {"rms_norm_eps", 1e-5},
-                             {"hidden_act", "silu"},
-                             {"swiglu_limit", 10.0},
-                             {"intermediate_size", 12288},
-                             {"moe_intermediate_size", 2048},
-                             {"n_routed_experts", kExperts},
-                             {"num_experts_per_tok", 8},
-                             {"n_shared_experts", 1},
-                             {"n_group", 1},
-                             {"topk_group", 1},
-                             {"norm_topk_prob", true},
-                             {"routed_scaling_factor", 2.5},
-                             {"scoring_func", "sigmoid"},
-                             {"num_attention_heads", 64},
-                             {"num_key_value_heads", 64},
-                             {"q_lora_rank", 1536},
-                             {"kv_lora_rank", 512},
-                             {"qk_nope_head_dim", 256},
-                             {"qk_rope_head_dim", 0},
-                             {"v_head_dim", 256},
-                             {"index_n_heads", 32},
-                             {"index_head_dim", 128},
-                             {"index_topk", 2048},
-                             {"index_kpool", 4},
-                             {"index_kpool_always_select_tail", true},
-                             {"index_kpool_compress", true},
-                             {"linear_attn_config",
-                              {{"num_heads", 64},
-                               {"head_dim", 128},
-                               {"short_conv_kernel_size", 4},
-                               {"gate_lower_bound", -5.0}}},
-                             {"hc_mult", 4},
-                             {"hc_sinkhorn_iters", 20},
-                             {"hc_eps", 1e-6},
-                             {"num_nextn_predict_layers", 0},
-                             {"max_position_embeddings", 1048576},
-                             {"tie_word_embeddings", false},
-                             {"pad_token_id", 154820},
-                             {"eos_token_id", {154820, 154827, 154829}}};
+  const ordered_json text = {
+      {"model_type", "glm5_next_text"},
+      {"vocab_size", kVocab},
+      {"hidden_size", kHidden},
+      {"num_hidden_layers", layers},
+      {"layer_types", kinds},
+      {"mlp_layer_types", mlps},
+      {"indexer_types", indexers},
+      {"rms_norm_eps", 1e-5},
+      {"hidden_act", "silu"},
+      {"swiglu_limit", 10.0},
+      {"intermediate_size", 12288},
+      {"moe_intermediate_size", 2048},
+      {"n_routed_experts", kExperts},
+      {"num_experts_per_tok", 8},
+      {"n_shared_experts", 1},
+      {"n_group", 1},
+      {"topk_group", 1},
+      {"norm_topk_prob", true},
+      {"routed_scaling_factor", 2.5},
+      {"scoring_func", "sigmoid"},
+      {"num_attention_heads", 64},
+      {"num_key_value_heads", 64},
+      {"q_lora_rank", 1536},
+      {"kv_lora_rank", 512},
+      {"qk_nope_head_dim", 256},
+      {"qk_rope_head_dim", 0},
+      {"v_head_dim", 256},
+      {"index_n_heads", 32},
+      {"index_head_dim", 128},
+      {"index_topk", 2048},
+      {"index_kpool", 4},
+      {"index_kpool_always_select_tail", true},
+      {"index_kpool_compress", true},
+      {"linear_attn_config",
+       {{"num_heads", 64}, {"head_dim", 128}, {"short_conv_kernel_size", 4}, {"gate_lower_bound", -5.0}}},
+      {"hc_mult", 4},
+      {"hc_sinkhorn_iters", 20},
+      {"hc_eps", 1e-6},
+      {"num_nextn_predict_layers", 0},
+      {"max_position_embeddings", 1048576},
+      {"tie_word_embeddings", false},
+      {"pad_token_id", 154820},
+      {"eos_token_id", {154820, 154827, 154829}}};
   return {{"model_type", "glm5_next"},
           {"image_token_id", 154854},
           {"quantization_config", {{"quant_method", "exl3"}, {"bits", 4}, {"codebook", "mcg"}}},
           {"text_config", text}};
 }
 
-/// Names, types and shapes of a checkpoint whose routed experts are EXL3 (spec/model.md 4.2, spec/exl3.md 4.2).
+/// Names, types and shapes of a checkpoint whose routed experts are EXL3 (spec/model.md 4.2,
+/// spec/exl3.md 4.2).
 class Headers {
  public:
   explicit Headers(int32_t layers) {
@@ -125,7 +124,8 @@ class Headers {
     }
     matrix(mlp + "gate", kExperts, kHidden);
     add(mlp + "gate.e_score_correction_bias", "F32", {kExperts});
-    three(mlp + "shared_experts.", 2048, [&](const std::string& name, int64_t n, int64_t k) { matrix(name, n, k); });
+    three(mlp + "shared_experts.", 2048,
+          [&](const std::string& name, int64_t n, int64_t k) { matrix(name, n, k); });
     for (int32_t e = 0; e < kExperts; ++e)
       three(mlp + "experts." + std::to_string(e) + ".", 2048,
             [&](const std::string& name, int64_t n, int64_t k) { exl3(name, n, k); });
@@ -223,12 +223,13 @@ Result<SyntheticShape> parse_synthetic(std::string_view text) {
     }
   }
   if (right) return shape;
-  return Error{ErrorCode::kInvalidArgument, "no such synthetic model: \"" + std::string(text) + "\"; there is " +
-                                                kName + " and " + kName + ":layers=1 to " +
+  return Error{ErrorCode::kInvalidArgument, "no such synthetic model: \"" + std::string(text) +
+                                                "\"; there is " + kName + " and " + kName + ":layers=1 to " +
                                                 std::to_string(kLayers)};
 }
 
-Result<ModelFiles> open_synthetic(const SyntheticShape& shape, const Placement& placement, DenseFormat dense) {
+Result<ModelFiles> open_synthetic(const SyntheticShape& shape, const Placement& placement,
+                                  DenseFormat dense) {
   std::error_code failed;
   std::string pattern = (fs::temp_directory_path(failed) / "firesteel-synthetic-XXXXXX").string();
   if (failed) return Error{ErrorCode::kIo, "no temporary folder: " + failed.message()};

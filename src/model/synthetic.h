@@ -19,8 +19,8 @@ struct SyntheticShape {
 /// "glm-5.3-flash" or "glm-5.3-flash:layers=N". kInvalidArgument says which names exist.
 Result<SyntheticShape> parse_synthetic(std::string_view text);
 
-/// Routed experts EXL3 mcg at 4 bits, everything else bf16, no MTP layer. The folder that holds the headers while they
-/// are read is removed before this returns.
+/// Routed experts EXL3 mcg at 4 bits, everything else bf16, no MTP layer. The folder that holds the headers
+/// while they are read is removed before this returns.
 Result<ModelFiles> open_synthetic(const SyntheticShape& shape, const Placement& placement, DenseFormat dense);
 
 }  // namespace firesteel

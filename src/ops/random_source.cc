@@ -34,8 +34,7 @@ Status RandomSource::read_rows(MatrixPart part, int64_t first, int64_t count, vo
         for (int64_t c = 0; c < spec_.k; ++c) {
           const uint64_t random = bits_at(row0 + first + r, column0 + c);
           // Uniform in ±√3 has variance 1.
-          const float value =
-              (static_cast<float>(random >> 40) * 0x1p-23f - 1.0f) * 1.7320508f * deviation;
+          const float value = (static_cast<float>(random >> 40) * 0x1p-23f - 1.0f) * 1.7320508f * deviation;
           const int64_t at = r * spec_.k + c;
           if (spec_.format == MatrixFormat::kF32) {
             reinterpret_cast<float*>(dst)[at] = value;

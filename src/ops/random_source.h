@@ -1,5 +1,5 @@
-// Random weights of a plausible size, as a MatrixSource: for measuring speed without a checkpoint. An element follows
-// from the seed and its place in the whole matrix, so that ranks hold parts of the same weights.
+// Random weights of a plausible size, as a MatrixSource: for measuring speed without a checkpoint. An element
+// follows from the seed and its place in the whole matrix, so that ranks hold parts of the same weights.
 #pragma once
 
 #include <cstdint>

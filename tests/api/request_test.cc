@@ -198,14 +198,17 @@ TEST(ChatRequest, FieldsNotBuiltAreRefusedUnlessNeutral) {
 }
 
 TEST(ChatRequest, BiasAndPenalties) {
-  const ReplyRules rules = accept(R"("logit_bias":{"5":-100,"7":2.5,"8":0},"presence_penalty":-2,"frequency_penalty":0.5,
-                                     "repetition_penalty":1.2)").settings.rules;
+  const ReplyRules rules =
+      accept(R"("logit_bias":{"5":-100,"7":2.5,"8":0},"presence_penalty":-2,"frequency_penalty":0.5,
+                                     "repetition_penalty":1.2)")
+          .settings.rules;
   EXPECT_EQ(rules.bias, (std::vector<TokenBias>{{5, -std::numeric_limits<float>::infinity()}, {7, 2.5f}}));
   EXPECT_EQ(rules.presence, -2);
   EXPECT_EQ(rules.frequency, 0.5);
   EXPECT_EQ(rules.repetition, 1.2);
-  for (const char* bad : {"5", "[1]", R"({"x":1})", R"({"-1":1})", R"({"1.5":1})", R"({"1":101})", R"({"1":"a"})",
-                          R"({"99999999999":1})", R"({"1":null})", R"({"":1})", R"({" 1":1})"}) {
+  for (const char* bad :
+       {"5", "[1]", R"({"x":1})", R"({"-1":1})", R"({"1.5":1})", R"({"1":101})", R"({"1":"a"})",
+        R"({"99999999999":1})", R"({"1":null})", R"({"":1})", R"({" 1":1})"}) {
     expect_refused(std::string("\"logit_bias\":") + bad, "logit_bias", "invalid_value");
   }
   std::string many;
@@ -232,11 +235,14 @@ TEST(ChatRequest, Logprobs) {
 
 TEST(ChatRequest, AnswerFormats) {
   using Kind = grammar::GrammarSource::Kind;
-  const auto kind = [&](const std::string& fields) { return accept(fields).settings.format.value().source.kind; };
+  const auto kind = [&](const std::string& fields) {
+    return accept(fields).settings.format.value().source.kind;
+  };
   EXPECT_FALSE(accept(R"("response_format":{"type":"text"})").settings.format);
   EXPECT_EQ(kind(R"("response_format":{"type":"json_object"})"), Kind::kJsonObject);
   const AnswerFormat schema =
-      *accept(R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"null"}}})")
+      *accept(
+           R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"null"}}})")
            .settings.format;
   EXPECT_EQ(schema.source.text, R"({"type":"null"})");
   EXPECT_TRUE(schema.source.strict);
@@ -262,8 +268,10 @@ TEST(ChatRequest, AnswerFormats) {
   expect_refused(R"("structured_outputs":5)", "structured_outputs", "invalid_value");
   expect_refused(R"("structured_outputs":{"structural_tag":{}})", "structured_outputs.structural_tag",
                  "unsupported_parameter");
-  expect_refused(R"("structured_outputs":{"regex":"a","choice":["b"]})", "structured_outputs.choice", "invalid_value");
-  expect_refused(R"("response_format":{"type":"json_object"},"guided_regex":"a")", "guided_regex", "invalid_value");
+  expect_refused(R"("structured_outputs":{"regex":"a","choice":["b"]})", "structured_outputs.choice",
+                 "invalid_value");
+  expect_refused(R"("response_format":{"type":"json_object"},"guided_regex":"a")", "guided_regex",
+                 "invalid_value");
   // Beside tools that may be called no call can be made; beside forced ones there are two constraints.
   const std::string tools = R"("response_format":{"type":"json_object"},"tools":[{"function":{"name":"f"}}])";
   EXPECT_FALSE(accept(tools).tools.tools);
@@ -283,8 +291,9 @@ TEST(ChatRequest, ForcedAndStrictCalls) {
   EXPECT_EQ(r.conversation.tools.size(), 1u) << "only the named tool is offered";
   EXPECT_EQ(r.tools.tools->find("a"), -1);
   EXPECT_TRUE(r.settings.format->source.tools.required);
-  r = accept(two +
-             R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"name":"a"}]}})");
+  r = accept(
+      two +
+      R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"name":"a"}]}})");
   EXPECT_EQ(r.conversation.tools.size(), 1u);
   EXPECT_TRUE(r.settings.format->source.tools.required);
   r = accept(R"("functions":[{"name":"old"}],"function_call":{"name":"old"})");

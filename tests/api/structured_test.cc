@@ -1,5 +1,5 @@
-// Structured outputs, forced calls, budgets and log-probabilities over the scripted engine: what the script says
-// is a model's wish, the grammar has the last word.
+// Structured outputs, forced calls, budgets and log-probabilities over the scripted engine: what the script
+// says is a model's wish, the grammar has the last word.
 #include "api_fixture.h"
 
 namespace firesteel::api {
@@ -135,7 +135,8 @@ const char* const kTools =
 
 TEST_F(Structured, ARequiredCallIsMade) {
   play_text("I would rather talk about the weather, which is nice today, than call any tool at all.");
-  const Got got = both(request(std::string(kTools) + R"("tool_choice":"required","parallel_tool_calls":false)"));
+  const Got got =
+      both(request(std::string(kTools) + R"("tool_choice":"required","parallel_tool_calls":false)"));
   ASSERT_EQ(got.calls.size(), 1u) << got;
   EXPECT_EQ(got.finish, "tool_calls");
   const std::string name = got.calls[0]["function"]["name"];
@@ -144,7 +145,8 @@ TEST_F(Structured, ARequiredCallIsMade) {
 
 TEST_F(Structured, ANamedCallKeepsToItsSchema) {
   play_text(
-      "<tool_call>set<arg_key>level</arg_key><arg_value>highest of all</arg_value></tool_call> and so on, for "
+      "<tool_call>set<arg_key>level</arg_key><arg_value>highest of all</arg_value></tool_call> and so on, "
+      "for "
       "long enough to end");
   const Got got = both(
       request(std::string(kTools) +
@@ -164,8 +166,7 @@ TEST_F(Structured, AForcedCallComesAfterTheThinkBlock) {
 }
 
 TEST_F(Structured, StrictToolsUnderAuto) {
-  play_text(
-      "Fine. <tool_call>set<arg_key>level</arg_key><arg_value>lowest</arg_value></tool_call>");
+  play_text("Fine. <tool_call>set<arg_key>level</arg_key><arg_value>lowest</arg_value></tool_call>");
   const Got got = both(request(
       R"("tools":[{"type":"function","function":{"name":"set","strict":true,"parameters":{"type":"object",
          "additionalProperties":false,"properties":{"level":{"enum":["low","high"]}},"required":["level"]}}}])"));
@@ -370,7 +371,8 @@ TEST_F(Structured, AnEchoWithoutReply) {
 
 TEST_F(Structured, SettingsReachTheEngine) {
   play_text("x");
-  send(request(R"("logit_bias":{"5":-100},"presence_penalty":1,"frequency_penalty":0.5,"repetition_penalty":1.5,
+  send(request(
+      R"("logit_bias":{"5":-100},"presence_penalty":1,"frequency_penalty":0.5,"repetition_penalty":1.5,
                   "logprobs":true,"top_logprobs":4)"));
   std::lock_guard lock(mutex_);
   const GenerationRequest& r = requests_.back();

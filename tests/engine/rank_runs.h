@@ -36,7 +36,8 @@ struct RankModel {
   std::unique_ptr<Model> model;
 };
 /// The parts of all ranks; empty after one line on standard error.
-std::vector<RankModel> load_rank_models(const std::string& name, int ranks, const std::string& device = "cpu");
+std::vector<RankModel> load_rank_models(const std::string& name, int ranks,
+                                        const std::string& device = "cpu");
 
 /// The replies of a ModelEngine on rank 0 with Followers on the others.
 std::vector<Ids> serve_on_ranks(std::vector<RankModel>& ranks,

@@ -55,6 +55,4 @@ int run(const RunArguments& arguments) {
 }  // namespace
 }  // namespace firesteel
 
-int main(int argc, char** argv) {
-  return firesteel::run(firesteel::parse_run_arguments(argc, argv));
-}
+int main(int argc, char** argv) { return firesteel::run(firesteel::parse_run_arguments(argc, argv)); }

@@ -141,9 +141,9 @@ TEST(RequestParser, RefusesWhatTwoReadersCouldSeeDifferently) {
 }
 
 TEST(RequestParser, ALineFeedAloneInTheHeadIsABadRequestAtOnce) {
-  for (const std::string head : {"GET / HTTP/1.1\nHost: h\n\n", "GET / HTTP/1.1\nHost: h\r\n\r\n",
-                                 "GET / HTTP/1.1\r\nHost: h\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\nA: b\n",
-                                 "\nGET / HTTP/1.1\r\nHost: h\r\n\r\n"}) {
+  for (const std::string head :
+       {"GET / HTTP/1.1\nHost: h\n\n", "GET / HTTP/1.1\nHost: h\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\n\r\n",
+        "GET / HTTP/1.1\r\nHost: h\r\nA: b\n", "\nGET / HTTP/1.1\r\nHost: h\r\n\r\n"}) {
     EXPECT_EQ(whole(head).failure, 400) << head;
     EXPECT_EQ(parse(head, {1}).failure, 400) << head;
   }
@@ -185,7 +185,8 @@ TEST(RequestParser, FrameLimitsDoNotDependOnTheCut) {
     const std::string header = start + "1;" + std::string(size - 4, 'e') + "\r\nx\r\n0\r\n\r\n";
     const std::string trailer = start + "0\r\nX: " + std::string(size - 10, 'e') + "\r\n\r\n";
     for (const std::string& request : {header, trailer}) {
-      for (const std::vector<size_t>& pieces : {std::vector<size_t>{request.size()}, {1}, {start.size(), 3}}) {
+      for (const std::vector<size_t>& pieces :
+           {std::vector<size_t>{request.size()}, {1}, {start.size(), 3}}) {
         const Parsed p = parse(request, pieces);
         EXPECT_EQ(p.complete, size <= limit) << size << " in pieces of " << pieces.back();
         EXPECT_EQ(p.failure, size <= limit ? 0 : 400) << size;

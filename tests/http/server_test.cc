@@ -194,14 +194,16 @@ TEST_F(ServerTest, RefusedBodiesAreDrainedOrTheConnectionSaysThatItCloses) {
   EXPECT_EQ(r.headers.at("connection"), "close");
 }
 
-// A client that sends on after it was refused finds the reply, not a reset: what it sends is read and dropped.
+// A client that sends on after it was refused finds the reply, not a reset: what it sends is read and
+// dropped.
 TEST_F(ServerTest, ARefusedClientThatSendsOnFindsItsReply) {
   ServerOptions o;
   o.linger_bytes = 24u << 20;
   start(o);
   for (const size_t megabytes : {2u, 20u}) {
     RawClient c(port());
-    ASSERT_TRUE(c.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(megabytes << 20) + "\r\n\r\n"));
+    ASSERT_TRUE(c.send(
+        "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(megabytes << 20) + "\r\n\r\n"));
     const std::string block(1u << 20, 'x');
     for (size_t i = 0; i < megabytes; ++i) ASSERT_TRUE(c.send(block)) << i;
     const RawReply r = c.read_reply();

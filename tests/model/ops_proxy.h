@@ -26,7 +26,8 @@ class OpsProxy : public Ops {
   Result<Matrix> load_matrix(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) override {
     return in_->load_matrix(spec, source, dst);
   }
-  Result<Matrix> random_matrix(const MatrixSpec& spec, const RandomWeights& weights, std::byte* dst) override {
+  Result<Matrix> random_matrix(const MatrixSpec& spec, const RandomWeights& weights,
+                               std::byte* dst) override {
     return in_->random_matrix(spec, weights, dst);
   }
   void upload(void* dst, const void* host, size_t bytes) override { in_->upload(dst, host, bytes); }

@@ -78,8 +78,9 @@ std::string first_difference(Harness& h, const std::vector<int32_t>& ids) {
         const float a = whole.values[place][i], b = single.values[place][i];
         if (std::memcmp(&a, &b, sizeof a) == 0) continue;
         return "row " + std::to_string(r) + ", layer " + std::to_string(place / 2) +
-               (place % 2 == 0 ? ", attention" : ", feed-forward") + ", element " + std::to_string(i % hidden) + ": " +
-               std::to_string(a) + " in one pass, " + std::to_string(b) + " alone";
+               (place % 2 == 0 ? ", attention" : ", feed-forward") + ", element " +
+               std::to_string(i % hidden) + ": " + std::to_string(a) + " in one pass, " + std::to_string(b) +
+               " alone";
       }
   return "no sublayer's output differs";
 }
@@ -118,7 +119,8 @@ TEST_P(CudaBits, OnePassAnySplitTokenByTokenAndInCompany) {
   std::vector<Sequence> all;
   for (int i = 0; i < 4; ++i) all.push_back(h.start(kTokens));
   size_t compared = 0, different = 0;
-  while (std::any_of(all.begin(), all.end(), [](const Sequence& q) { return q.length < static_cast<int32_t>(kTokens); })) {
+  while (std::any_of(all.begin(), all.end(),
+                     [](const Sequence& q) { return q.length < static_cast<int32_t>(kTokens); })) {
     std::vector<Harness::Part> parts;
     std::vector<size_t> from;
     for (Sequence& q : all) {
@@ -130,7 +132,8 @@ TEST_P(CudaBits, OnePassAnySplitTokenByTokenAndInCompany) {
     }
     const std::vector<float> got = h.forward(parts);
     for (size_t r = 0; r < from.size(); ++r, ++compared)
-      different += std::memcmp(got.data() + r * width, whole.data() + from[r] * width, width * sizeof(float)) != 0;
+      different +=
+          std::memcmp(got.data() + r * width, whole.data() + from[r] * width, width * sizeof(float)) != 0;
   }
   EXPECT_EQ(compared, 4 * kTokens);
   EXPECT_EQ(different, 0u) << "in company";
@@ -191,7 +194,8 @@ TEST_P(CudaBits, ARecordedForwardIsTheIssuedOne) {
   EXPECT_EQ(differing_bits(rows[0], rows[1]), 0u);
 }
 
-// ------------------------------------------------------------------------------------------------------ ranks
+// ------------------------------------------------------------------------------------------------------
+// ranks
 
 struct Pass {
   std::vector<float> logits, steps, hidden;
@@ -200,10 +204,10 @@ struct Pass {
 };
 
 /// A prompt in one pass, then steps of one token (which are recorded and replayed).
-/// `all_loaded`: all ranks are there before one computes, for in one process a rank that waits for another on the GPU
-/// keeps that one from taking memory.
-Pass run_rank(const std::string& dir, Placement placement, Communicator* comm, const std::vector<int32_t>& ids,
-              int32_t prompt, std::barrier<>& all_loaded) {
+/// `all_loaded`: all ranks are there before one computes, for in one process a rank that waits for another on
+/// the GPU keeps that one from taking memory.
+Pass run_rank(const std::string& dir, Placement placement, Communicator* comm,
+              const std::vector<int32_t>& ids, int32_t prompt, std::barrier<>& all_loaded) {
   Pass out;
   std::unique_ptr<Ops> ops = try_cuda_ops();
   const auto files = open_model_files(dir, placement);
@@ -227,8 +231,10 @@ Pass run_rank(const std::string& dir, Placement placement, Communicator* comm, c
   model.reset_slot(0);
   const auto forward = [&](int32_t start, int32_t rows, std::vector<float>& logits) {
     const Segment segment{0, rows, start, 0, 0};
-    const Batch batch{rows, std::span(ids).subspan(static_cast<size_t>(start), static_cast<size_t>(rows)),
-                      {&segment, 1}, pages};
+    const Batch batch{rows,
+                      std::span(ids).subspan(static_cast<size_t>(start), static_cast<size_t>(rows)),
+                      {&segment, 1},
+                      pages};
     out.status = model.forward(batch, std::span(all).first(static_cast<size_t>(rows)));
     if (!out.status.ok()) return false;
     const size_t at = logits.size();
@@ -270,14 +276,15 @@ TEST_P(CudaRanks, HaveTheBitsOfOne) {
     EXPECT_EQ(part.first_id, next_id);
     next_id += part.width;
     EXPECT_EQ(differing_bits(part.hidden, whole.hidden), 0u);
-    for (const auto& [mine, all] : {std::pair{&part.logits, &whole.logits}, std::pair{&part.steps, &whole.steps}}) {
+    for (const auto& [mine, all] :
+         {std::pair{&part.logits, &whole.logits}, std::pair{&part.steps, &whole.steps}}) {
       size_t different = 0;
       const auto width = static_cast<size_t>(part.width), full = static_cast<size_t>(whole.width);
       ASSERT_EQ(mine->size() / width, all->size() / full);
       for (size_t r = 0; r < mine->size() / width; ++r)
-        different += std::memcmp(mine->data() + r * width,
-                                 all->data() + r * full + static_cast<size_t>(part.first_id),
-                                 width * sizeof(float)) != 0;
+        different +=
+            std::memcmp(mine->data() + r * width, all->data() + r * full + static_cast<size_t>(part.first_id),
+                        width * sizeof(float)) != 0;
       EXPECT_EQ(different, 0u);
     }
   }

@@ -1,6 +1,6 @@
-// The golden models on CUDA against the fp32 reference: no further away than 1.5 times what bfloat16 costs the
-// reference itself (bf16_error.json). With the reference's pools and experts forced, maximum and mean of every
-// layer; in free runs, where a flipped choice moves whole rows, means over the reference's own prompts.
+// The golden models on CUDA against the fp32 reference: no further away than 1.5 times what bfloat16 costs
+// the reference itself (bf16_error.json). With the reference's pools and experts forced, maximum and mean of
+// every layer; in free runs, where a flipped choice moves whole rows, means over the reference's own prompts.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -52,8 +52,7 @@ class ForcedChoices : public ForwardHooks {
       }
       counts[r] = static_cast<int32_t>(chosen.size());
       ASSERT_LE(counts[r], sel.max_pools);
-      std::copy(chosen.begin(), chosen.end(),
-                pools.begin() + static_cast<int64_t>(r) * sel.max_pools);
+      std::copy(chosen.begin(), chosen.end(), pools.begin() + static_cast<int64_t>(r) * sel.max_pools);
     }
     ops_.upload(sel.pools, pools.data(), pools.size() * sizeof(int32_t));
     ops_.upload(sel.count, counts.data(), counts.size() * sizeof(int32_t));
@@ -191,11 +190,13 @@ TEST_P(CudaGolden, ForcedChoicesLayerByLayer) {
                 worst_max = std::max(worst_max, e.max / limit["max"].get<double>());
                 worst_mean = std::max(worst_mean, e.mean / limit["mean"].get<double>());
                 if (name == "logits")
-                  std::printf("%s: logits differ by at most %.4f, %.5f on average\n", GetParam(), e.max, e.mean);
+                  std::printf("%s: logits differ by at most %.4f, %.5f on average\n", GetParam(), e.max,
+                              e.mean);
               });
-  std::printf("%s: at worst %.2f (maximum) and %.2f (mean) of the reference's own bf16 error; %d rows would "
-              "have chosen other experts\n",
-              GetParam(), worst_max, worst_mean, run.flipped);
+  std::printf(
+      "%s: at worst %.2f (maximum) and %.2f (mean) of the reference's own bf16 error; %d rows would "
+      "have chosen other experts\n",
+      GetParam(), worst_max, worst_mean, run.flipped);
 }
 
 /// One prompt on a backend, choices its own.
@@ -212,16 +213,17 @@ GoldenRun run_prompt(Harness& h, const Golden& golden, const std::vector<int32_t
 /// The prompt `input_ids.N` of the golden data: 2 + z(i) mod 497.
 std::vector<int32_t> golden_prompt(int n, size_t count) {
   uint64_t key = 0xCBF29CE484222325ull;
-  for (const char c : "input_ids." + std::to_string(n)) key = (key ^ static_cast<uint8_t>(c)) * 0x100000001B3ull;
+  for (const char c : "input_ids." + std::to_string(n))
+    key = (key ^ static_cast<uint8_t>(c)) * 0x100000001B3ull;
   std::vector<int32_t> ids;
   for (size_t i = 0; i < count; ++i) ids.push_back(2 + static_cast<int32_t>(random_bits(key, i) % 497));
   return ids;
 }
 
-// Which rows flip is chance, and where a few rows more flip, quantiles of one prompt jump. The reference has run in
-// bf16 on eight other prompts too: on each, our error over the reference's own; the median of each output's ratios
-// counts. (The CPU backend, which reproduces the recorded run, stands for the reference in fp32.) The row quantiles at
-// the recorded prompt are printed.
+// Which rows flip is chance, and where a few rows more flip, quantiles of one prompt jump. The reference has
+// run in bf16 on eight other prompts too: on each, our error over the reference's own; the median of each
+// output's ratios counts. (The CPU backend, which reproduces the recorded run, stands for the reference in
+// fp32.) The row quantiles at the recorded prompt are printed.
 TEST_P(CudaGolden, FreeRunOnThePromptsOfTheReference) {
   NEEDS_GPU();
   const Golden golden = Golden::of(GetParam());
@@ -231,7 +233,8 @@ TEST_P(CudaGolden, FreeRunOnThePromptsOfTheReference) {
   Harness cuda(golden_model_dir(GetParam()), limits, try_cuda_ops());
   ASSERT_TRUE(exact.model() != nullptr && cuda.model() != nullptr);
   const nlohmann::json errors = bf16_error(GetParam());
-  const auto distance = [](const std::vector<float>& mine, const std::vector<float>& theirs, size_t rows, size_t kept) {
+  const auto distance = [](const std::vector<float>& mine, const std::vector<float>& theirs, size_t rows,
+                           size_t kept) {
     const size_t count = theirs.size() / rows * kept;
     return error_of(std::span(mine).last(count), std::span(theirs).last(count), kept);
   };
@@ -259,15 +262,18 @@ TEST_P(CudaGolden, FreeRunOnThePromptsOfTheReference) {
   const GoldenRun got = run_prompt(cuda, golden, recorded);
   double quantiles = 0;
   for_outputs(got, golden, errors,
-              [&](const std::string&, std::span<const float> mine, const std::vector<float>& theirs, size_t rows,
-                  const nlohmann::json& limit) {
+              [&](const std::string&, std::span<const float> mine, const std::vector<float>& theirs,
+                  size_t rows, const nlohmann::json& limit) {
                 const Distance d = error_of(mine, theirs, rows);
                 for (const auto& [q, at] : {std::pair{"p50", 0.5}, std::pair{"p90", 0.9}})
-                  quantiles = std::max({quantiles, quantile(d.row_max, at) / limit["row_max"][q].get<double>(),
-                                        quantile(d.row_relative, at) / limit["row_relative"][q].get<double>()});
+                  quantiles =
+                      std::max({quantiles, quantile(d.row_max, at) / limit["row_max"][q].get<double>(),
+                                quantile(d.row_relative, at) / limit["row_relative"][q].get<double>()});
               });
-  std::printf("%s: free run, mean errors at worst %.2f of the reference's on its other prompts (median of 8); row "
-              "quantiles at the recorded prompt at worst %.2f\n", GetParam(), worst, quantiles);
+  std::printf(
+      "%s: free run, mean errors at worst %.2f of the reference's on its other prompts (median of 8); row "
+      "quantiles at the recorded prompt at worst %.2f\n",
+      GetParam(), worst, quantiles);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaGolden, testing::Values("tiny", "tiny-variant", "tiny-exl3", "tiny-fp8"),
@@ -313,8 +319,10 @@ TEST(CudaGoldenMtp, RowsOfTheRecordedMainModel) {
   // The reference's one layer in bf16 is not recorded; the main model's last layer and logits are, after six.
   const nlohmann::json errors = bf16_error("tiny");
   const Distance logits = error_of(rows.logits, golden.floats("mtp_logits"), kRows);
-  EXPECT_LE(quantile(logits.row_relative, 0.5), kFactor * errors["logits"]["row_relative"]["p50"].get<double>());
-  EXPECT_LE(quantile(logits.row_relative, 0.9), kFactor * errors["logits"]["row_relative"]["p90"].get<double>());
+  EXPECT_LE(quantile(logits.row_relative, 0.5),
+            kFactor * errors["logits"]["row_relative"]["p50"].get<double>());
+  EXPECT_LE(quantile(logits.row_relative, 0.9),
+            kFactor * errors["logits"]["row_relative"]["p90"].get<double>());
   std::printf("MTP rows: logits relative p50 %.4f, p90 %.4f (main model's bf16: %.4f, %.4f)\n",
               quantile(logits.row_relative, 0.5), quantile(logits.row_relative, 0.9),
               errors["logits"]["row_relative"]["p50"].get<double>(),

@@ -76,7 +76,8 @@ class CpuOps final : public Ops {
   void upload_act(Act* dst, const float* host, size_t count) override;
 
   void bind(const Batch& batch) override;
-  Result<Matrix> random_matrix(const MatrixSpec& spec, const RandomWeights& weights, std::byte* dst) override {
+  Result<Matrix> random_matrix(const MatrixSpec& spec, const RandomWeights& weights,
+                               std::byte* dst) override {
     RandomSource source(spec, weights);
     return load_matrix(spec, source, dst);
   }

@@ -13,8 +13,8 @@ namespace {
 constexpr size_t kMaxRecordings = 256;
 constexpr int32_t kLeastSpan = 2048;  // positions
 
-/// Launches of few rows are sized for the next power of two of the longest position, so that a recording serves
-/// until the context has doubled.
+/// Launches of few rows are sized for the next power of two of the longest position, so that a recording
+/// serves until the context has doubled.
 int32_t launch_position(int32_t position) {
   int64_t span = kLeastSpan;
   while (span <= position) span *= 2;

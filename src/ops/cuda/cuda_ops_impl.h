@@ -244,7 +244,7 @@ class CudaOps final : public Ops {
   // The bound batch: host copies that launches depend on.
   int32_t rows_ = 0, segments_ = 0, max_segment_rows_ = 0;
   int32_t max_position_ = 0;  // with few rows: rounded up, see bind
-  uint64_t shape_key_ = 0;  // of what launches depend on
+  uint64_t shape_key_ = 0;    // of what launches depend on
   BatchView view_{};
 };
 

@@ -14,7 +14,8 @@ namespace {
 
 constexpr size_t kLoadingBytes = size_t{16} << 20;  // page-locked, of a thread
 constexpr int kMostLoadThreads = 16;
-constexpr int32_t kMaxNarrowedK = 1 << 20;  // a tile row and what it is read from are far from filling the buffer
+constexpr int32_t kMaxNarrowedK =
+    1 << 20;  // a tile row and what it is read from are far from filling the buffer
 
 }  // namespace
 
@@ -129,8 +130,8 @@ Status CudaOps::load_packed(const MatrixSpec& spec, MatrixSource& source, std::b
       }
       bytes += tile_bytes;
     }
-    RETURN_IF_ERROR(
-        device_->to_device(at.stream, dst + static_cast<size_t>(first) * tile_bytes, at.staging.data(), bytes));
+    RETURN_IF_ERROR(device_->to_device(at.stream, dst + static_cast<size_t>(first) * tile_bytes,
+                                       at.staging.data(), bytes));
   }
   RETURN_IF_ERROR(at.stream.synchronize());
   if (spec.format == MatrixFormat::kFp8Block) {

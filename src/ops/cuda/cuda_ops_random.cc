@@ -12,8 +12,9 @@ Result<Matrix> CudaOps::random_matrix(const MatrixSpec& spec, const RandomWeight
   const MatrixFormat kept = loaded_spec(spec).format;
   const bool f32 = kept == MatrixFormat::kF32, exl3 = kept == MatrixFormat::kExl3;
   // What the layout pads, or what is decoded while loading, goes the way of a checkpoint.
-  if (spec.keep == MatrixKeep::kDecoded || spec.n % kTileN != 0 || (f32 ? spec.k % 4 : spec.k % kGroupK) != 0 ||
-      weights.first_row % kTileN != 0 || weights.first_column % kGroupK != 0) {
+  if (spec.keep == MatrixKeep::kDecoded || spec.n % kTileN != 0 ||
+      (f32 ? spec.k % 4 : spec.k % kGroupK) != 0 || weights.first_row % kTileN != 0 ||
+      weights.first_column % kGroupK != 0) {
     RandomSource source(spec, weights);
     return load_matrix(spec, source, dst);
   }
@@ -63,8 +64,8 @@ Result<Matrix> CudaOps::random_matrix(const MatrixSpec& spec, const RandomWeight
       break;
   }
   constexpr int64_t kMostBlocks = 4096;
-  run(kernels_.random_fill, {{static_cast<unsigned>(std::min<int64_t>(kMostBlocks, (p.pieces + 255) / 256))}, 256},
-      p);
+  run(kernels_.random_fill,
+      {{static_cast<unsigned>(std::min<int64_t>(kMostBlocks, (p.pieces + 255) / 256))}, 256}, p);
   // Signs and scales are those of the first matrix of these sides: there are tens of thousands.
   RandomSource source(spec, weights);
   const auto put = [&](MatrixPart part, int64_t count, size_t bytes, size_t offset) -> Status {
@@ -80,8 +81,8 @@ Result<Matrix> CudaOps::random_matrix(const MatrixSpec& spec, const RandomWeight
     RETURN_IF_ERROR(put(MatrixPart::kSvh, spec.n, size_t{2} * static_cast<size_t>(spec.n), at.svh));
   } else if (kept == MatrixFormat::kFp8Block) {
     const int64_t blocks = (spec.n + 127) / 128;
-    RETURN_IF_ERROR(put(MatrixPart::kScale, blocks, 4 * static_cast<size_t>(blocks * ((spec.k + 127) / 128)),
-                        at.scale));
+    RETURN_IF_ERROR(
+        put(MatrixPart::kScale, blocks, 4 * static_cast<size_t>(blocks * ((spec.k + 127) / 128)), at.scale));
   }
   if (!status_.ok()) return finish().error();
   return Matrix{loaded_spec(spec), dst};

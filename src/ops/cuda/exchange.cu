@@ -4,7 +4,8 @@
 namespace firesteel::cuda {
 
 /// The part is on the host (the copy before this kernel has ended): says so, with the row length.
-extern "C" __global__ void __launch_bounds__(1) exchange_request(const __grid_constant__ ExchangeFlagParams p) {
+extern "C" __global__ void __launch_bounds__(1)
+    exchange_request(const __grid_constant__ ExchangeFlagParams p) {
   begin_kernel();
   __threadfence_system();
   asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(p.flag), "r"(p.value) : "memory");

@@ -33,7 +33,8 @@ __device__ __forceinline__ uint32_t half_sums(uint32_t x0, uint32_t x1) {
   const __half2 h0 = *reinterpret_cast<const __half2*>(&x0), h1 = *reinterpret_cast<const __half2*>(&x1);
   const __half2 v0 = __hadd2(__low2half2(h0), __high2half2(h0));
   const __half2 v1 = __hadd2(__low2half2(h1), __high2half2(h1));
-  return __byte_perm(*reinterpret_cast<const uint32_t*>(&v0), *reinterpret_cast<const uint32_t*>(&v1), 0x5410);
+  return __byte_perm(*reinterpret_cast<const uint32_t*>(&v0), *reinterpret_cast<const uint32_t*>(&v1),
+                     0x5410);
 }
 
 /// Two states (16 bits each, clean above) to two fp16 values.

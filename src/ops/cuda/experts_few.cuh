@@ -1,11 +1,13 @@
-// The experts of few rows, EXL3 with a shared expert in bf16: the gate and up products with the activation, the
-// down product with the combine, a launch each. The arithmetic is that of matmul.cuh: units of kUnit columns from
-// zero, added in ascending order; experts added in ascending order within a slice, the shared expert last.
+// The experts of few rows, EXL3 with a shared expert in bf16: the gate and up products with the activation,
+// the down product with the combine, a launch each. The arithmetic is that of matmul.cuh: units of kUnit
+// columns from zero, added in ascending order; experts added in ascending order within a slice, the shared
+// expert last.
 //
-// A block owns 128 channels of one item (an expert and up to 8 of its rows, or up to 8 rows of the shared expert),
-// a warp 16 of them. Blocks whose sums meet count themselves; the last of them adds, always in the same order, so
-// it does not matter which that is. The code is kept short: at one row a block runs it once, and is bound by
-// fetching it otherwise. What does not depend on the kernel before is read before waiting for it.
+// A block owns 128 channels of one item (an expert and up to 8 of its rows, or up to 8 rows of the shared
+// expert), a warp 16 of them. Blocks whose sums meet count themselves; the last of them adds, always in the
+// same order, so it does not matter which that is. The code is kept short: at one row a block runs it once,
+// and is bound by fetching it otherwise. What does not depend on the kernel before is read before waiting for
+// it.
 #pragma once
 
 #include "ops/cuda/matmul_common.cuh"
@@ -25,8 +27,8 @@ struct TileWalk {
     ring[1].load(data + Weights::kGroupBytes);
     at = data + 2 * Weights::kGroupBytes;
   }
-  /// Sums of one unit from zero: `groups` groups (an even number), with `more` behind them. x: the lane's row at
-  /// its first column of the unit.
+  /// Sums of one unit from zero: `groups` groups (an even number), with `more` behind them. x: the lane's row
+  /// at its first column of the unit.
   __device__ __forceinline__ void unit(const Bits16* x, int groups, bool more, float (&acc)[1][4]) {
 #pragma unroll
     for (int r = 0; r < 4; ++r) acc[0][r] = 0.0f;
@@ -47,8 +49,8 @@ struct TileWalk {
   }
 };
 
-/// Counts one more arrival and says whether it was the last of `all`. What the thread, and threads that it met at a
-/// barrier, stored before is seen by the last: it must read past L1, after see_others().
+/// Counts one more arrival and says whether it was the last of `all`. What the thread, and threads that it
+/// met at a barrier, stored before is seen by the last: it must read past L1, after see_others().
 __device__ __forceinline__ bool arrives_last(int32_t* counter, int all) {
   int before;
   asm volatile("atom.add.release.gpu.global.s32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
@@ -67,8 +69,9 @@ __device__ __forceinline__ void add4(float (&v)[4], const float4& s) {
 
 /// The units of a block, each stored apart: register r is row 2·(lane%4) + r%2, channel lane/4 + 8·(r/2).
 template <typename Weights>
-__device__ __forceinline__ void store_units(TileWalk<Weights>& walk, const Bits16* x, int k, int unit0, int units,
-                                            float* y0, float* y1, bool row0, bool row1, int64_t stride) {
+__device__ __forceinline__ void store_units(TileWalk<Weights>& walk, const Bits16* x, int k, int unit0,
+                                            int units, float* y0, float* y1, bool row0, bool row1,
+                                            int64_t stride) {
 #pragma unroll 1
   for (int u = 0; u < units; ++u) {
     float acc[1][4];
@@ -87,8 +90,8 @@ __device__ __forceinline__ void store_units(TileWalk<Weights>& walk, const Bits1
   }
 }
 
-/// Grid: (gate blocks and up blocks, items of the shared expert and of the others, groups of units). Sums of a unit:
-/// [unit][pair, or row of the shared expert][2·width].
+/// Grid: (gate blocks and up blocks, items of the shared expert and of the others, groups of units). Sums of
+/// a unit: [unit][pair, or row of the shared expert][2·width].
 template <typename Weights>
 __device__ __forceinline__ void expert_gate_up(const ExpertFewParams& p) {
   __shared__ bool last;
@@ -108,9 +111,10 @@ __device__ __forceinline__ void expert_gate_up(const ExpertFewParams& p) {
     begin_kernel<false>();
     end_kernel();
     count = min(8, p.rows - shared_row);
-    const Bits16* x = p.shared_x + static_cast<int64_t>(shared_row + min(lane >> 2, count - 1)) * p.k + column;
-    float* y = p.shared_sums + unit0 * p.shared_unit_stride + static_cast<int64_t>(shared_row + row0) * 2 * p.width +
-               channel;
+    const Bits16* x =
+        p.shared_x + static_cast<int64_t>(shared_row + min(lane >> 2, count - 1)) * p.k + column;
+    float* y = p.shared_sums + unit0 * p.shared_unit_stride +
+               static_cast<int64_t>(shared_row + row0) * 2 * p.width + channel;
     store_units(walk, x, p.k, unit0, units, y, y + 2 * p.width, row0 < count, row0 + 1 < count,
                 p.shared_unit_stride);
   } else {
@@ -208,13 +212,14 @@ __device__ __forceinline__ void expert_down(const ExpertFewParams& p) {
     begin_kernel();
     count = min(8, p.rows - shared_row);
     add_units(walk,
-              p.shared_act + static_cast<int64_t>(shared_row + min(lane >> 2, count - 1)) * p.width + 8 * (lane & 3),
+              p.shared_act + static_cast<int64_t>(shared_row + min(lane >> 2, count - 1)) * p.width +
+                  8 * (lane & 3),
               begin, end, total);
   } else {
     count = __ldcg(&item.count);
     const int pair = __ldcg(&item.pair[lane >> 2]);
-    const uint8_t* data = reinterpret_cast<const uint8_t*>(
-        __ldcg(reinterpret_cast<const unsigned long long*>(&item.down)));
+    const uint8_t* data =
+        reinterpret_cast<const uint8_t*>(__ldcg(reinterpret_cast<const unsigned long long*>(&item.down)));
     TileWalk<Weights> walk;
     if (count > 0 && begin < end) walk.start(data, tile, p.width, begin);
     begin_kernel();
@@ -244,8 +249,8 @@ __device__ __forceinline__ void expert_down(const ExpertFewParams& p) {
   if (lane == 0) last = arrives_last(p.row_counters + row * gridDim.x + block, arrivals);
   if (!__shfl_sync(0xffffffffu, last, 0)) return;
   see_others();
-  // The last of the row's blocks of these columns: experts in ascending order per slice, then the shared expert,
-  // then the slices.
+  // The last of the row's blocks of these columns: experts in ascending order per slice, then the shared
+  // expert, then the slices.
   float s[4][4] = {};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {

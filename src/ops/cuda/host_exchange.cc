@@ -9,8 +9,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long the thread watches without pause, and then only now and then. Sums of a decode step come every hundred
-// microseconds.
+// How long the thread watches without pause, and then only now and then. Sums of a decode step come every
+// hundred microseconds.
 constexpr std::chrono::microseconds kWatch{300}, kPause{20};
 
 std::atomic_ref<uint32_t> flag(uint32_t* p) { return std::atomic_ref<uint32_t>(*p); }
@@ -30,7 +30,8 @@ HostExchange::~HostExchange() {
 Status HostExchange::open(const gpu::Device& device, size_t bytes) {
   half_ = (bytes + 255) / 256 * 256;
   // The part itself is never longer than what is received.
-  ASSIGN_OR_RETURN(memory_, device.allocate_pinned(kFlagBytes + 2 * half_, "the exchange with the other ranks"));
+  ASSIGN_OR_RETURN(memory_,
+                   device.allocate_pinned(kFlagBytes + 2 * half_, "the exchange with the other ranks"));
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   return {};
 }

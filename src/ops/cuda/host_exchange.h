@@ -1,10 +1,10 @@
 // The sum over ranks by way of page-locked host memory: a thread of the host that the GPU asks for each sum.
 //
-// The GPU copies its part to the host, raises a flag that carries the length, and spins on another flag; this thread
-// sees the first, sums with the other ranks through the Communicator, and raises the second. Both sides only ever
-// touch memory, so a recorded forward holds the exchange like any other op. Owned by CudaOps; all calls come from the
-// engine's thread. The thread sleeps while no forward runs, and always answers: what a lost rank leaves undone is
-// reported by finish().
+// The GPU copies its part to the host, raises a flag that carries the length, and spins on another flag; this
+// thread sees the first, sums with the other ranks through the Communicator, and raises the second. Both
+// sides only ever touch memory, so a recorded forward holds the exchange like any other op. Owned by CudaOps;
+// all calls come from the engine's thread. The thread sleeps while no forward runs, and always answers: what
+// a lost rank leaves undone is reported by finish().
 #pragma once
 
 #include <atomic>

@@ -64,17 +64,17 @@ struct Exl3Names {
   int codebook, bits;
   const char *file, *few1, *few4, *many, *rows, *gate_up, *down;
 };
-#define FS_TUNED(CODE, NAME, BITS)                                                      \
-  {                                                                                     \
-    CODE, BITS, "matmul_exl3_" #NAME "_" #BITS, "matmul_exl3_" #NAME "_" #BITS "_few1", \
-        "matmul_exl3_" #NAME "_" #BITS "_few4", "matmul_exl3_" #NAME "_" #BITS "_many", \
+#define FS_TUNED(CODE, NAME, BITS)                                                          \
+  {                                                                                         \
+    CODE, BITS, "matmul_exl3_" #NAME "_" #BITS, "matmul_exl3_" #NAME "_" #BITS "_few1",     \
+        "matmul_exl3_" #NAME "_" #BITS "_few4", "matmul_exl3_" #NAME "_" #BITS "_many",     \
         "matmul_exl3_" #NAME "_" #BITS "_rows", "experts_exl3_" #NAME "_" #BITS "_gate_up", \
-        "experts_exl3_" #NAME "_" #BITS "_down"                                         \
+        "experts_exl3_" #NAME "_" #BITS "_down"                                             \
   }
-#define FS_RARE(CODE, NAME, BITS)                                                       \
-  {                                                                                     \
-    CODE, BITS, "matmul_exl3_rare", nullptr, nullptr, "matmul_exl3_" #NAME "_" #BITS "_many", nullptr, nullptr, \
-        nullptr                                                                         \
+#define FS_RARE(CODE, NAME, BITS)                                                                      \
+  {                                                                                                    \
+    CODE, BITS, "matmul_exl3_rare", nullptr, nullptr, "matmul_exl3_" #NAME "_" #BITS "_many", nullptr, \
+        nullptr, nullptr                                                                               \
   }
 constexpr Exl3Names kExl3[] = {
     FS_TUNED(1, mcg, 3),  FS_TUNED(1, mcg, 4),  FS_TUNED(1, mcg, 5),  FS_TUNED(1, mcg, 6),

@@ -1,5 +1,5 @@
-// What a thread needs to load weights: a queue of its own and page-locked memory. Any number of threads; each holds
-// one lease at a time.
+// What a thread needs to load weights: a queue of its own and page-locked memory. Any number of threads; each
+// holds one lease at a time.
 #pragma once
 
 #include <memory>

@@ -44,7 +44,8 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
   const int last_tile = (m.n + kTileN - 1) / kTileN - 1;
 
   // A warp copies whole tiles of 8 rows, in two planes of 32 columns.
-  constexpr int kRowCopies = kRowTiles / kWarps, kWeightPieces = (kWeightBytes / 16 + kThreads - 1) / kThreads;
+  constexpr int kRowCopies = kRowTiles / kWarps,
+                kWeightPieces = (kWeightBytes / 16 + kThreads - 1) / kThreads;
   constexpr bool kUneven = kWeightBytes / 16 % kThreads != 0;  // not every thread has a last piece
   const Bits16* source[kRowCopies];
 #pragma unroll

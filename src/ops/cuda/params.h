@@ -158,7 +158,8 @@ struct FewBeginParams {  // few rows: items from the routing, inputs rotated
   int32_t* counters;
   int32_t counter_count;
   int32_t rows, top_k;
-  int32_t by_pair;  // gate and up have input scales of their own: y holds gate rows of all pairs, then up rows
+  int32_t
+      by_pair;  // gate and up have input scales of their own: y holds gate rows of all pairs, then up rows
   const Bits16* suh;  // of all, unless by_pair
   const Bits16* x;    // [rows, k]
   Bits16* y;
@@ -167,7 +168,8 @@ struct FewBeginParams {  // few rows: items from the routing, inputs rotated
 
 struct ExpertFewParams {
   const FewItem* items;
-  const int32_t* idx;      // one row: its experts, whose weights are asked for before the items are there; or nullptr
+  const int32_t*
+      idx;  // one row: its experts, whose weights are asked for before the items are there; or nullptr
   const MatrixRef* table;  // expert e: gate, up, down at 3·e
   const Bits16* x;         // rotated: [rows, k] or, by pair, [2][pairs, k]
   float* sums;             // [units, pairs, 2·width]
@@ -178,7 +180,8 @@ struct ExpertFewParams {
   int32_t* row_counters;  // [rows, down blocks]
   const float* weight;    // [rows, top_k]
   float* part;            // [rows, hidden]
-  // The shared expert: in these kernels (bf16, shared_items of 8 rows before the other items) or computed before.
+  // The shared expert: in these kernels (bf16, shared_items of 8 rows before the other items) or computed
+  // before.
   const uint8_t* shared_gate;
   const uint8_t* shared_up;
   const uint8_t* shared_down;
@@ -297,13 +300,13 @@ struct RandomFillParams {
   uint8_t* data;
   int64_t pieces;
   uint64_t seed;
-  int32_t kind;              // 0 bits, 1 fp32, 2 bf16, 3 e4m3, 4 q4, 5 e4m3 with row scales
-  int32_t row_pieces;        // of one row (fp32) or one tile row
-  int32_t group_pieces;      // of one group of 64 columns
-  int32_t tile0, group0;     // where this part begins in the whole matrix
-  float span;                // values are uniform in ±span
-  int32_t code_pieces;       // of a group, before its scales
-  uint32_t scales[2];        // what a group's scales consist of
+  int32_t kind;           // 0 bits, 1 fp32, 2 bf16, 3 e4m3, 4 q4, 5 e4m3 with row scales
+  int32_t row_pieces;     // of one row (fp32) or one tile row
+  int32_t group_pieces;   // of one group of 64 columns
+  int32_t tile0, group0;  // where this part begins in the whole matrix
+  float span;             // values are uniform in ±span
+  int32_t code_pieces;    // of a group, before its scales
+  uint32_t scales[2];     // what a group's scales consist of
 };
 
 struct ExchangeFlagParams {  // host memory

@@ -1,4 +1,5 @@
-// Random weights made on the device, in the packed layouts of pack.h, for measuring speed without a checkpoint.
+// Random weights made on the device, in the packed layouts of pack.h, for measuring speed without a
+// checkpoint.
 #include "ops/cuda/common.cuh"
 
 namespace firesteel::cuda {
@@ -26,8 +27,8 @@ extern "C" __global__ void __launch_bounds__(256) random_fill(const __grid_const
     const uint64_t place = static_cast<uint64_t>(tile + p.tile0) << 32 | group << 12 |
                            static_cast<uint64_t>(in_row % p.group_pieces);
     const uint64_t low = bits_of(p.seed, place), high = bits_of(~p.seed, place);
-    uint32_t w[4] = {static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high),
-                     static_cast<uint32_t>(high >> 32)};
+    uint32_t w[4] = {static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32),
+                     static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32)};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (p.kind == 1) {
