@@ -55,3 +55,7 @@ covers "API 3" "real clients" e2e_openai_chat e2e_openai_responses e2e_anthropic
 covers "API 4" "hostile requests" e2e_hostile http_parser_test http_server_test
 covers "API 6" "reported faults (docs/reports.md); lost reasoning and markup put back; check tools" \
   reports_test api_memory_test e2e_check_tools
+echo "GPU"
+echo "  ops_cuda_test, model_cuda_test: skipped here, no GPU (scripts/gpu.sh; figures in docs/performance-gpu.md)"
+covers "GPU 2" "what 4-bit matrices and FP8 KV cost, on the CPU's definition of them" model_dense_test model_kv_quality_test \
+  ops_kv_format_test narrow_test cuda_pack_test

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs what the tests need, builds everything, runs all tests and the fuzz targets, and reports what each
 # "done" number of the project ran. Ends with ctest's summary.
-#   scripts/test.sh [--fuzz-seconds N]     N seconds for each fuzz target (60)
+#   scripts/test.sh [--fuzz-seconds N]     N seconds for each fuzz target (20)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-fuzz_seconds=60
+fuzz_seconds=20
 [ "${1:-}" = --fuzz-seconds ] && fuzz_seconds=$2
 
 started=$SECONDS
