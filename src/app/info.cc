@@ -132,7 +132,8 @@ void print_text(const nlohmann::ordered_json& j) {
   }
   const std::string of_rank =
       num("ranks") == 1 ? "" : " of the fullest of " + std::to_string(num("ranks")) + " ranks";
-  std::printf(")\n%s memory%s: weights %s", j["device"].get<std::string>().c_str(), of_rank.c_str(),
+  std::printf(")\n%s memory%s, %s: weights %s", j["device"].get<std::string>().c_str(), of_rank.c_str(),
+              j["kept"].get<std::string>().c_str(),
               bytes_text(j["rank_bytes"]["weights_total"].get<uint64_t>()).c_str());
   sep = " (";
   for (const auto& [group, bytes] : j["rank_bytes"]["weights"].items()) {
