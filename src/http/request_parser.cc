@@ -63,7 +63,10 @@ bool printable(std::string_view s) {
 Refusal bad_request(std::string message) { return {400, "bad_request", std::move(message)}; }
 
 /// A line feed alone in the head as far as it is there: readers behind and before us could see other lines.
+/// `bytes` begins with a line of the head; an empty one ends it, and what follows is the body's or the next
+/// request's.
 bool has_bare_line_feed(std::string_view bytes) {
+  if (bytes.starts_with("\r\n")) return false;
   const std::string_view head = bytes.substr(0, bytes.find("\r\n\r\n"));
   for (size_t at = head.find('\n'); at != std::string_view::npos; at = head.find('\n', at + 1))
     if (at == 0 || head[at - 1] != '\r') return true;

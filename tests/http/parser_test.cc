@@ -151,6 +151,19 @@ TEST(RequestParser, ALineFeedAloneInTheHeadIsABadRequestAtOnce) {
   EXPECT_EQ(body.body, "a\nb");
 }
 
+TEST(RequestParser, LineFeedsBehindTheHeadAreNotTheHeads) {
+  // Wherever the bytes are cut: also between the last header and the empty line.
+  const std::string post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\n\n\nb";
+  const std::string get = "GET / HTTP/1.0\r\n\r\n";
+  for (size_t cut = 1; cut < post.size(); ++cut) {
+    const Parsed p = parse(post, {cut, post.size()});
+    EXPECT_EQ(p.failure, 0) << cut;
+    EXPECT_EQ(p.body, "\n\nb") << cut;
+  }
+  for (size_t cut = 1; cut <= get.size(); ++cut)
+    EXPECT_TRUE(parse(get + "\n", {cut, get.size() + 1}).complete) << cut;
+}
+
 TEST(RequestParser, RefusesMalformedChunks) {
   const std::string start = "POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (const std::string body :
