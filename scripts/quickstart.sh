@@ -12,7 +12,7 @@ if arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
   gpu="-DFIRESTEEL_CUDA=AUTO -DFIRESTEEL_CUDA_ARCHS=$arch -DFIRESTEEL_CUDA_PTX="
 fi
 # shellcheck disable=SC2086
-cmake --preset release -DFIRESTEEL_TESTS=OFF -DFIRESTEEL_BENCH=OFF -DCMAKE_CXX_COMPILER=g++ $gpu >/dev/null
+cmake --preset release -DFIRESTEEL_TESTS=OFF -DFIRESTEEL_BENCH=OFF $gpu >/dev/null
 echo "Building (the first time takes some minutes) …"
 cmake --build --preset release --target firesteel
 
