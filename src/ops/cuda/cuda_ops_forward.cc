@@ -76,28 +76,28 @@ bool CudaOps::begin(uint64_t key) {
   if (rows_ > kFewRows || !status_.ok()) return true;
   const std::pair<uint64_t, uint64_t> shape{key, shape_key_};
   if (const auto found = recordings_.find(shape); found != recordings_.end()) {
-    Recording& r = found->second;
-    if (r.graph.valid()) {
-      check(r.graph.replay(stream_));
+    gpu::Graph& graph = found->second;
+    if (graph.valid()) {
+      check(graph.replay(stream_));
       return false;
     }
     // The first time ran as it was issued, which settled scratch and tables; now it is recorded.
     check(device_->capture_begin(stream_));
-    recording_ = &r;
+    recording_ = &graph;
     return true;
   }
   if (recordings_.size() >= kMaxRecordings) recordings_.clear();
-  recordings_.emplace(shape, Recording{});
+  recordings_.emplace(shape, gpu::Graph());
   return true;
 }
 
 Status CudaOps::finish() {
-  if (Recording* const r = std::exchange(recording_, nullptr); r != nullptr) {
+  if (gpu::Graph* const recorded = std::exchange(recording_, nullptr); recorded != nullptr) {
     auto graph = device_->capture_end(stream_);
     if (!graph.ok()) check(graph.error());
     if (status_.ok()) {
-      r->graph = std::move(graph).value();
-      check(r->graph.replay(stream_));
+      *recorded = std::move(graph).value();
+      check(recorded->replay(stream_));
     }
   }
   check(stream_.synchronize());

@@ -131,11 +131,6 @@ class CudaOps final : public Ops {
     Matrix first[3], last[3];          // what it was made from: another layer at the same address is noticed
   };
 
-  /// A forward of one shape, as a graph once it has run.
-  struct Recording {
-    gpu::Graph graph;
-  };
-
   explicit CudaOps(KvFormat kv) : kv_(kv) {}
 
   /// Bytes of a row of n values in a KV plane.
@@ -215,8 +210,6 @@ class CudaOps final : public Ops {
   /// Where this rank holds no part of the routed experts.
   void shared_alone(const ExpertWeights& w, const Act* x, float* part);
 
-  int32_t max_position() const { return max_position_; }
-
   const KvFormat kv_;
   // Order matters: what is made from the device goes before it.
   std::unique_ptr<gpu::Device> device_;
@@ -235,8 +228,9 @@ class CudaOps final : public Ops {
   size_t scratch_bytes_ = 0;
   Status status_;
 
-  std::map<std::pair<uint64_t, uint64_t>, Recording> recordings_;  // by pass and shape
-  Recording* recording_ = nullptr;                                 // the one being recorded
+  // Forwards by pass and shape; valid once recorded, which is the second time.
+  std::map<std::pair<uint64_t, uint64_t>, gpu::Graph> recordings_;
+  gpu::Graph* recording_ = nullptr;  // the one being recorded
 
   bool alone_ = true;
   std::unique_ptr<HostExchange> exchange_;
