@@ -6,14 +6,10 @@
 #include "app/bench_forward.h"
 #include "app/bench_models.h"
 #include "app/bench_report.h"
+#include "app/bench_stats.h"
 
 namespace firesteel {
 namespace {
-
-double quantile(std::vector<double> values, double q) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
-}
 
 Status bench_steps(const BenchDecodeOptions& options) {
   const int most = *std::max_element(options.streams.begin(), options.streams.end());
@@ -35,7 +31,7 @@ Status bench_steps(const BenchDecodeOptions& options) {
       if (i >= 0) ms.push_back(one);
     }
     ASSIGN_OR_RETURN(const double experts, bench->distinct_experts(count));
-    const double p50 = quantile(ms, 0.5), p90 = quantile(ms, 0.9);
+    const double p50 = percentile(ms, 0.5), p90 = percentile(ms, 0.9);
     table.add({std::to_string(count), number_text(experts, 1), number_text(p50, 3), number_text(p90, 3),
                number_text(count / (p50 * 1e-3), 1)});
     rows.push_back({{"streams", count},
@@ -43,22 +39,12 @@ Status bench_steps(const BenchDecodeOptions& options) {
                     {"step_ms", {{"p50", p50}, {"p90", p90}}},
                     {"tokens_per_s_all", count / (p50 * 1e-3)}});
   }
-  const std::string part = options.synthetic.rank_of > 1
-                               ? ", one rank of " + std::to_string(options.synthetic.rank_of) + " alone"
-                               : "";
-  const std::string device(bench->device());
-  std::printf("%s%s on %s, %s, context %d, steps of %d\n\n%s", options.synthetic.shape.c_str(), part.c_str(),
-              device.c_str(), bench->formats().c_str(), options.prompt, options.tokens, table.text().c_str());
+  std::printf("%s, context %d, steps of %d\n\n%s", bench->title().c_str(), options.prompt, options.tokens,
+              table.text().c_str());
+  nlohmann::ordered_json figures = bench->facts();
+  figures.update({{"context", options.prompt}, {"steps", options.tokens}, {"runs", std::move(rows)}});
   return write_bench_json(options.json_file, "Decode steps of random weights, forward passes with logits",
-                          options.command,
-                          {{"model", options.synthetic.shape},
-                           {"rank_of", options.synthetic.rank_of},
-                           {"device", device},
-                           {"formats", bench->formats()},
-                           {"weight_bytes", bench->weight_bytes()},
-                           {"context", options.prompt},
-                           {"steps", options.tokens},
-                           {"runs", std::move(rows)}});
+                          options.command, figures);
 }
 
 Status bench_decode(const BenchDecodeOptions& options) {

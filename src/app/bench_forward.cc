@@ -36,6 +36,7 @@ Result<std::unique_ptr<ForwardBench>> ForwardBench::open(const ModelOptions& mod
                                                          const SyntheticOptions& synthetic, int32_t streams,
                                                          int32_t tokens) {
   std::unique_ptr<ForwardBench> out(new ForwardBench);
+  out->synthetic_ = synthetic;
   ASSIGN_OR_RETURN(const SyntheticShape shape, parse_synthetic(synthetic.shape));
   OpenRequest request;
   request.streams = streams;
@@ -58,6 +59,20 @@ Result<std::unique_ptr<ForwardBench>> ForwardBench::open(const ModelOptions& mod
   out->page_table_.resize(static_cast<size_t>(pages));
   std::iota(out->page_table_.begin(), out->page_table_.end(), 0);
   return out;
+}
+
+std::string ForwardBench::title() const {
+  std::string out = synthetic_.shape;
+  if (synthetic_.rank_of > 1) out += ", one rank of " + std::to_string(synthetic_.rank_of) + " alone";
+  return out + " on " + std::string(open_.ops->device()) + ", " + formats_;
+}
+
+nlohmann::ordered_json ForwardBench::facts() const {
+  return {{"model", synthetic_.shape},
+          {"rank_of", synthetic_.rank_of},
+          {"device", open_.ops->device()},
+          {"formats", formats_},
+          {"weight_bytes", open_.plan.needs.weights_total()}};
 }
 
 Status ForwardBench::forward(const std::vector<Segment>& segments, int32_t rows, int32_t logit_rows,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,9 @@ class ForwardBench {
                                                     const SyntheticOptions& synthetic, int32_t streams,
                                                     int32_t tokens);
 
-  std::string_view device() const { return open_.ops->device(); }
-  const std::string& formats() const { return formats_; }
-  uint64_t weight_bytes() const { return open_.plan.needs.weights_total(); }
+  /// What is timed, for people and for the JSON file.
+  std::string title() const;
+  nlohmann::ordered_json facts() const;
 
   /// Starts a stream anew with a prompt of made-up ids; returns the milliseconds of each chunk.
   Result<std::vector<double>> fill(int32_t stream, int32_t tokens);
@@ -37,6 +38,7 @@ class ForwardBench {
   Status forward(const std::vector<Segment>& segments, int32_t rows, int32_t logit_rows, ForwardHooks* hooks);
 
   OpenModel open_;
+  SyntheticOptions synthetic_;
   std::string formats_;
   int32_t pages_each_ = 0;
   std::vector<int32_t> lengths_;  // of the streams

@@ -25,21 +25,11 @@ Status bench_chunks(const BenchPrefillOptions& options) {
                number_text(chunks.back(), 1)});
     rows.push_back({{"prompt_tokens", length}, {"tokens_per_s", rate}, {"chunk_ms", chunks}});
   }
-  const std::string part = options.synthetic.rank_of > 1
-                               ? ", one rank of " + std::to_string(options.synthetic.rank_of) + " alone"
-                               : "";
-  const std::string device(bench->device());
-  std::printf("%s%s on %s, %s, chunks of %d\n\n%s", options.synthetic.shape.c_str(), part.c_str(),
-              device.c_str(), bench->formats().c_str(), ForwardBench::kChunk, table.text().c_str());
+  std::printf("%s, chunks of %d\n\n%s", bench->title().c_str(), ForwardBench::kChunk, table.text().c_str());
+  nlohmann::ordered_json figures = bench->facts();
+  figures.update({{"chunk_rows", ForwardBench::kChunk}, {"runs", std::move(rows)}});
   return write_bench_json(options.json_file, "Prompt chunks of random weights, forward passes",
-                          options.command,
-                          {{"model", options.synthetic.shape},
-                           {"rank_of", options.synthetic.rank_of},
-                           {"device", device},
-                           {"formats", bench->formats()},
-                           {"weight_bytes", bench->weight_bytes()},
-                           {"chunk_rows", ForwardBench::kChunk},
-                           {"runs", std::move(rows)}});
+                          options.command, figures);
 }
 
 Status bench_prefill(const BenchPrefillOptions& options) {

@@ -1,6 +1,3 @@
-#include <unistd.h>
-
-#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -9,6 +6,7 @@
 
 #include "app/model_text.h"
 #include "app/open_model.h"
+#include "app/progress_line.h"
 #include "model/score.h"
 
 namespace firesteel {
@@ -44,26 +42,6 @@ Result<OpenModel> open(const ModelOptions& model, int32_t window) {
   request.max_logit_rows = limits.max_logit_rows;
   return open_model(model, request);
 }
-
-/// A line that rewrites itself on a terminal.
-class Progress {
- public:
-  explicit Progress(int64_t total) : total_(total) {}
-  void operator()(int64_t done) {
-    if (!terminal_) return;
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    std::fprintf(stderr, "\r%lld of %lld tokens, %.0f s left ", static_cast<long long>(done),
-                 static_cast<long long>(total_),
-                 seconds / static_cast<double>(done) * static_cast<double>(total_ - done));
-    if (done == total_) std::fprintf(stderr, "\r\033[K");
-    std::fflush(stderr);
-  }
-
- private:
-  const bool terminal_ = isatty(STDERR_FILENO) != 0;
-  const int64_t total_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 nlohmann::ordered_json to_json(const TextScore& score, bool compared) {
   nlohmann::ordered_json out;
@@ -105,16 +83,18 @@ Status evaluate(const EvalOptions& options) {
   }
   int64_t total = 0, done = 0;
   for (const Text& t : texts) total += static_cast<int64_t>(t.ids.size());
-  Progress progress(total);
+  ProgressLine progress("scoring", std::to_string(total) + " tokens");
   TextScore all;
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
   for (const Text& t : texts) {
     TextScore of_file;
     for (size_t at = 0; at < t.ids.size(); at += window) {
       const auto piece = std::span(t.ids).subspan(at, std::min(window, t.ids.size() - at));
-      ASSIGN_OR_RETURN(const TextScore score,
-                       score_text(*mine.model, exact ? exact->model.get() : nullptr, piece,
-                                  [&](int64_t positions) { progress(done + positions); }));
+      ASSIGN_OR_RETURN(
+          const TextScore score,
+          score_text(*mine.model, exact ? exact->model.get() : nullptr, piece, [&](int64_t positions) {
+            progress(static_cast<uint64_t>(done + positions), static_cast<uint64_t>(total));
+          }));
       done += score.positions;
       of_file.add(score);
     }

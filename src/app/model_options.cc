@@ -1,6 +1,7 @@
 #include "app/model_options.h"
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 
 namespace firesteel {
 

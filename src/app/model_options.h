@@ -21,7 +21,7 @@ struct ModelOptions {
   bool exact = false;
 };
 
-/// --model (returned), --device, --threads.
+/// --model (returned), --device, --threads, --dense, --kv, --exact.
 CLI::Option* add_model_options(CLI::App* app, ModelOptions* o);
 
 /// What a model folder is called: its last part.

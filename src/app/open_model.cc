@@ -1,49 +1,13 @@
 #include "app/open_model.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 
 #include "app/machine.h"
+#include "app/progress_line.h"
 #include "base/log.h"
 #include "ops/cuda/cuda_ops.h"
 
 namespace firesteel {
-namespace {
-
-/// A line that rewrites itself on a terminal; elsewhere a line in the log every ten seconds.
-class ProgressLine {
- public:
-  void operator()(uint64_t done, uint64_t total) {
-    const auto now = std::chrono::steady_clock::now();
-    const bool last = done >= total;
-    const auto pause = std::chrono::milliseconds(terminal_ ? 100 : 10000);
-    if (total == 0 || (now - shown_ < pause && !(last && terminal_))) return;
-    shown_ = now;
-    const double seconds = std::chrono::duration<double>(now - start_).count();
-    const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
-    const double left = rate > 0 ? static_cast<double>(total - done) / rate : 0;
-    if (!terminal_) {
-      LOG_INFO("loading weights: {:.0f} % of {}, {:.0f} s left",
-               100.0 * static_cast<double>(done) / static_cast<double>(total), gib_text(total), left);
-      return;
-    }
-    std::fprintf(stderr, "\rloading weights: %3.0f %% of %s, %.0f s left ",
-                 100.0 * static_cast<double>(done) / static_cast<double>(total), gib_text(total).c_str(),
-                 left);
-    if (last) std::fprintf(stderr, "\r\033[K");
-    std::fflush(stderr);
-  }
-
- private:
-  const bool terminal_ = isatty(STDERR_FILENO) != 0;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point shown_ = start_;
-};
-
-}  // namespace
 
 ModelFormats model_formats(const ModelOptions& options, bool gpu) {
   const bool narrow = gpu && !options.exact;
@@ -114,7 +78,7 @@ Status load_planned(const PlannedModel& planned, const OpenRequest& request, int
   limits.max_logit_rows = request.max_logit_rows;
   limits.pages = pages;
   limits.slots = out.plan.slots;
-  ProgressLine line;
+  ProgressLine line("loading weights", gib_text(out.plan.needs.weights_total()));
   ASSIGN_OR_RETURN(out.model, load_model(planned.files, *out.ops, limits,
                                          [&](uint64_t done, uint64_t total) { line(done, total); }));
   return {};

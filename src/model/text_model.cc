@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/word_hash.h"
 #include "model/loader.h"
 
 namespace firesteel {
@@ -10,14 +11,13 @@ namespace {
 
 constexpr int32_t kMaxRows = 1 << 16;
 
-/// Names a pass, its input and the rows that give logits (FNV-1a over words).
+/// Names a pass, its input and the rows that give logits.
 uint64_t pass_key(uint64_t pass, const void* input, std::span<const int32_t> rows) {
-  uint64_t key = 0xcbf29ce484222325ull;
-  const auto mix = [&](uint64_t word) { key = (key ^ word) * 0x100000001b3ull; };
-  mix(pass);
-  mix(reinterpret_cast<uintptr_t>(input));
-  for (const int32_t row : rows) mix(static_cast<uint64_t>(row) + 1);
-  return key;
+  WordHash key;
+  key.add(pass);
+  key.add(reinterpret_cast<uintptr_t>(input));
+  for (const int32_t row : rows) key.add(static_cast<uint64_t>(row));
+  return key.value();
 }
 
 Error bad_batch(const std::string& what) { return Error{ErrorCode::kInvalidArgument, "batch: " + what}; }

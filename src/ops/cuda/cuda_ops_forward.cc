@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/word_hash.h"
 #include "ops/cuda/cuda_ops_impl.h"
 #include "ops/cuda/launch.h"
 
@@ -29,10 +30,7 @@ void CudaOps::bind(const Batch& batch) {
   segments_ = static_cast<int32_t>(batch.segments.size());
   max_position_ = 0;
   max_segment_rows_ = 0;
-  shape_key_ = 0xcbf29ce484222325ull;
-  const auto mix = [&](int32_t word) {
-    shape_key_ = (shape_key_ ^ static_cast<uint32_t>(word)) * 0x100000001b3ull;
-  };
+  WordHash shape;
   // tokens, row → segment, segments, pages: one block, one copy.
   const size_t rows = static_cast<size_t>(rows_), segments = batch.segments.size(),
                pages = batch.page_table.size();
@@ -51,7 +49,7 @@ void CudaOps::bind(const Batch& batch) {
   auto* dev = reinterpret_cast<int32_t*>(bound_.data());
   view_ = BatchView{dev, dev + rows, dev + 2 * rows, dev + fixed, rows_, segments_};
   std::copy(batch.tokens.begin(), batch.tokens.end(), host);
-  mix(rows_);
+  shape.add(static_cast<uint64_t>(rows_));
   for (size_t i = 0; i < segments; ++i) {
     const Segment& s = batch.segments[i];
     const int32_t fields[5] = {s.first_row, s.rows, s.start, s.slot, s.page_begin};
@@ -59,12 +57,13 @@ void CudaOps::bind(const Batch& batch) {
     std::fill_n(host + rows + s.first_row, s.rows, static_cast<int32_t>(i));
     max_position_ = std::max(max_position_, s.start + s.rows - 1);
     max_segment_rows_ = std::max(max_segment_rows_, s.rows);
-    mix(s.rows);
+    shape.add(static_cast<uint64_t>(s.rows));
   }
   std::copy(batch.page_table.begin(), batch.page_table.end(), host + fixed);
   if (rows_ <= kFewRows) max_position_ = launch_position(max_position_);
-  mix(max_position_);
-  mix(alone_ ? 1 : 0);
+  shape.add(static_cast<uint64_t>(max_position_));
+  shape.add(alone_ ? 1 : 0);
+  shape_key_ = shape.value();
   // Launches of a prompt are long: nothing is gained by overlapping them.
   device_->set_overlap(rows_ <= kFewRows);
   check(device_->to_device(stream_, dev, host, bytes));
