@@ -145,6 +145,12 @@ class Unrecorded : public OpsProxy {
   using OpsProxy::OpsProxy;
   bool begin(uint64_t) override { return true; }
 };
+/// Leaves the backend with scratch of its own, which grows as ops need it.
+class Growing : public OpsProxy {
+ public:
+  using OpsProxy::OpsProxy;
+  void set_scratch(std::byte*, size_t) override { OpsProxy::set_scratch(nullptr, 0); }
+};
 /// Counts what was replayed.
 class Replays : public OpsProxy {
  public:
@@ -192,6 +198,36 @@ TEST_P(CudaBits, ARecordedForwardIsTheIssuedOne) {
   }
   ASSERT_FALSE(rows[0].empty());
   EXPECT_EQ(differing_bits(rows[0], rows[1]), 0u);
+}
+
+TEST_P(CudaBits, ARecordedForwardOutlivesItsScratch) {
+  NEEDS_GPU();
+  constexpr size_t kTokens = 700, kSteps = 20;
+  const std::vector<int32_t> ids = prompt_of(GetParam(), kTokens);
+  const ModelLimits limits{704, 704, 24, 2};
+  Harness fixed(model_dir(GetParam()), limits, try_cuda_ops());
+  ASSERT_NE(fixed.model(), nullptr);
+  const auto width = static_cast<size_t>(fixed.vocab());
+  Sequence s = fixed.start(kTokens);
+  const std::vector<float> whole = fixed.run(s, ids);
+
+  Harness h(model_dir(GetParam()), limits, std::make_unique<Growing>(try_cuda_ops()));
+  ASSERT_NE(h.model(), nullptr);
+  Sequence a = h.start(kTokens);
+  size_t different = 0;
+  // Steps are recorded; a longer prompt each time takes more scratch; then the same steps go on.
+  for (const size_t prompt : {40u, 200u, 690u, 0u}) {
+    for (size_t i = 0; i < kSteps; ++i) {
+      const auto at = static_cast<size_t>(a.length);
+      const std::vector<float> got = h.forward({{&a, slice(ids, at, at + 1)}});
+      different += std::memcmp(got.data(), whole.data() + at * width, width * sizeof(float)) != 0;
+    }
+    if (prompt == 0) break;
+    Sequence b = h.start(kTokens);
+    h.run(b, slice(ids, 0, prompt));
+    h.release(b);
+  }
+  EXPECT_EQ(different, 0u);
 }
 
 // ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ namespace firesteel::cuda {
 namespace {
 
 constexpr size_t kStagingBytes = size_t{32} << 20;  // the batch tables on their way to the device
-constexpr size_t kTableBytes = size_t{4} << 20;  // expert tables of all layers
+constexpr size_t kTableBytes = size_t{4} << 20;     // expert tables of all layers
 constexpr size_t kBoundBytes = size_t{4} << 20;  // of the batch tables; more is taken when a batch needs it
 constexpr size_t kMinScratch = size_t{64} << 20;
 
@@ -24,7 +24,8 @@ Result<std::unique_ptr<CudaOps>> CudaOps::make(int ordinal, KvFormat kv) {
   ASSIGN_OR_RETURN(ops->device_, gpu::Device::open(ordinal));
   ASSIGN_OR_RETURN(ops->stream_, ops->device_->stream());
   ASSIGN_OR_RETURN(ops->kernels_, load_kernels(*ops->device_));
-  ASSIGN_OR_RETURN(ops->staging_, ops->device_->allocate_pinned(kStagingBytes, "the host copy of the batch tables"));
+  ASSIGN_OR_RETURN(ops->staging_,
+                   ops->device_->allocate_pinned(kStagingBytes, "the host copy of the batch tables"));
   ASSIGN_OR_RETURN(ops->bound_, ops->device_->allocate(kBoundBytes, "the batch tables"));
   ASSIGN_OR_RETURN(ops->tables_, ops->device_->allocate(kTableBytes, "the expert tables"));
   ASSIGN_OR_RETURN(ops->bound_copied_, ops->device_->event(false));
@@ -64,6 +65,7 @@ Result<std::byte*> CudaOps::allocate(size_t bytes, std::string_view what) {
 
 void CudaOps::set_scratch(std::byte* scratch, size_t bytes) {
   loadings_.clear();  // the weights are there
+  own_scratch_ = gpu::Buffer();
   scratch_ = scratch;
   scratch_bytes_ = bytes;
 }
@@ -77,6 +79,7 @@ bool CudaOps::begin_scratch(size_t bytes) {
       check(grown.error());
       return false;
     }
+    recordings_.clear();  // they use the old memory
     own_scratch_ = std::move(grown).value();
     scratch_ = own_scratch_.data();
     scratch_bytes_ = own_scratch_.size();
