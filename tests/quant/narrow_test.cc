@@ -91,9 +91,11 @@ TEST(Narrow, ValuesAreOneRoundingOfTheExactOnes) {
 
 TEST(Narrow, TheSearchBeatsShrinkingAndIsNearTheBest) {
   Random random;
-  double ours = 0, shrunk = 0, best = 0;
+  // Means over groups of the error here by that of the other: every group weighs the same. In sums of errors
+  // a few large groups would decide.
+  double of_shrinking = 0, of_best[3] = {};
   int worse = 0;
-  constexpr int kGroups = 400;
+  constexpr int kGroups = 390, kOfAKind = kGroups / 3;
   for (int g = 0; g < kGroups; ++g) {
     std::vector<float> w(kQ4Group);
     // Gaussian, heavy-tailed, one-sided.
@@ -109,18 +111,17 @@ TEST(Narrow, TheSearchBeatsShrinkingAndIsNearTheBest) {
       mine += off * off;
     }
     EXPECT_LE(mine, nearest * (1 + 1e-4)) << "codes are the nearest ones";
-    const double norm = std::max(nearest, 1e-30), theirs = shrink_search(w.data());
+    const double theirs = shrink_search(w.data());
     worse += mine > theirs * (1 + 1e-6);
-    ours += mine / norm * nearest;
-    shrunk += theirs;
-    best += grid_search(w.data());
+    of_shrinking += mine / theirs / kGroups;
+    of_best[g % 3] += mine / grid_search(w.data()) / kOfAKind;
   }
   std::printf(
-      "squared error: %.4f of shrinking alone, %.4f of a fine grid's; worse than shrinking in %d of %d "
-      "groups\n",
-      ours / shrunk, ours / best, worse, kGroups);
-  EXPECT_LT(ours, 0.97 * shrunk);
-  EXPECT_LT(ours, 1.05 * best);
+      "squared error: %.4f of shrinking alone; of a fine grid's %.4f (Gaussian), %.4f (heavy-tailed), %.4f "
+      "(one-sided); worse than shrinking in %d of %d groups\n",
+      of_shrinking, of_best[0], of_best[1], of_best[2], worse, kGroups);
+  EXPECT_LT(of_shrinking, 0.9);
+  for (const double kind : of_best) EXPECT_LT(kind, 1.05);
   EXPECT_LT(worse, kGroups / 10);  // a search by descent ends in another valley now and then
 }
 
@@ -135,7 +136,7 @@ TEST(Narrow, Q4GaussianErrorIsWhatFourBitsCanDo) {
     power += std::pow(w[i], 2);
   }
   std::printf("relative error of q4 on Gaussian weights: %.5f\n", std::sqrt(error / power));
-  EXPECT_LT(std::sqrt(error / power), 0.0845);
+  EXPECT_LT(std::sqrt(error / power), 0.083);
   // The planted fault: codes moved by one show as an error far beyond that.
   double moved = 0;
   for (size_t i = 0; i < w.size(); ++i) {
