@@ -1,6 +1,7 @@
 #include "grammar/automaton.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 #include <unordered_map>
 
@@ -62,6 +63,23 @@ class SetTable {
   std::string key_;
   std::unordered_map<std::string, uint32_t> ids_;
   std::vector<std::vector<uint32_t>> sets_;
+};
+
+/// A set of byte values.
+class ByteSet {
+ public:
+  void add(int byte) { words_[byte / 64] |= uint64_t{1} << byte % 64; }
+  /// The least member that is not below `byte` (0 to 256); 256 without one.
+  int first_from(int byte) const {
+    for (int w = byte / 64; w < 4; ++w) {
+      const uint64_t rest = words_[w] & (w == byte / 64 ? ~uint64_t{0} << byte % 64 : ~uint64_t{0});
+      if (rest != 0) return w * 64 + std::countr_zero(rest);
+    }
+    return 256;
+  }
+
+ private:
+  uint64_t words_[4] = {};
 };
 
 /// Leaves only states that are reached from state 0 and reach an end, and joins neighbouring ranges.
@@ -186,12 +204,14 @@ class Determinizer {
           calls_.push_back({edge.rule, edge.target});
       }
     }
-    bool cut[257] = {};
-    for (const auto& r : ranges_) cut[r.low] = cut[r.high + 1] = true;
+    ByteSet cuts;
+    for (const auto& r : ranges_) {
+      cuts.add(r.low);
+      if (r.high < 255) cuts.add(r.high + 1);
+    }
     std::sort(ranges_.begin(), ranges_.end(), [](const auto& a, const auto& b) { return a.low < b.low; });
     for (int low = 0; low < 256;) {
-      int high = low;
-      while (high < 255 && !cut[high + 1]) ++high;
+      const int high = cuts.first_from(low + 1) - 1;
       std::vector<uint32_t> targets;
       for (const auto& r : ranges_) {
         if (r.low > low) break;

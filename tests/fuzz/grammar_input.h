@@ -50,8 +50,8 @@ inline grammar::ToolMarkup small_markup(const grammar::Vocabulary& vocabulary) {
 inline grammar::CompileLimits small_limits() {
   grammar::CompileLimits limits;
   limits.cpu_seconds = 0.2;
-  limits.states = 2'000;
-  limits.nfa_edges = 20'000;
+  limits.states = 400;
+  limits.nfa_edges = 6'000;
   limits.rules = 500;
   limits.table_bytes = 1u << 20;
   return limits;
