@@ -46,8 +46,10 @@ int bare_head(std::string_view text, const ToolSet& tools) {
 
 }  // namespace
 
-ReplyParser::ReplyParser(bool in_think, bool fresh, std::shared_ptr<const ToolSet> tools, ReplyEvents& events)
+ReplyParser::ReplyParser(bool in_think, bool fresh, std::shared_ptr<const ToolSet> tools, bool follow_calls,
+                         ReplyEvents& events)
     : tools_(tools && !tools->empty() ? std::move(tools) : nullptr),
+      follow_calls_(follow_calls),
       events_(events),
       in_think_(in_think),
       answer_empty_(fresh || in_think) {}
@@ -64,7 +66,7 @@ void ReplyParser::finish(bool cut) {
     drop_waiting();
     return;
   }
-  for (Waiting& w : waiting_) events_.call(std::move(w.call), true);
+  for (Waiting& w : waiting_) events_.call(std::move(w.call), true, false);
   waiting_.clear();
 }
 
@@ -111,6 +113,7 @@ bool ReplyParser::read_tag(size_t& at, bool last) {
       return true;
     case Tag::kCall:
       scanner_.emplace(*tools_);
+      if (follow_calls_ && !in_think_) followed_.emplace(*tools_);
       searched_ = kToolCallOpen.size();
       return true;
   }
@@ -143,6 +146,7 @@ bool ReplyParser::read_call(size_t& at, Ending ending) {
   switch (scanner_->advance(text)) {
     case ToolCallScanner::State::kCall: {
       ToolCall call = scanner_->call();
+      follow(text, true);
       at += scanner_->end();
       scanner_.reset();
       take_call(std::move(call));
@@ -152,6 +156,7 @@ bool ReplyParser::read_call(size_t& at, Ending ending) {
       give_up(at, scanner_->end());
       return true;
     case ToolCallScanner::State::kOpen:
+      follow(text, false);
       break;
   }
   if (bounded) {
@@ -169,9 +174,11 @@ void ReplyParser::end_call(size_t& at, Ending ending) {
   if (ending == Ending::kCut) {  // never sent, and its markup never shown
     at = held_.size();
     scanner_.reset();
+    followed_.reset();
     return;
   }
   if (auto call = scanner_->repaired(text)) {
+    follow(text, true);
     at = held_.size();
     scanner_.reset();
     take_call(*std::move(call));
@@ -179,6 +186,20 @@ void ReplyParser::end_call(size_t& at, Ending ending) {
   }
   // Inside an argument that never ends no other call begins.
   give_up(at, scanner_->inside_value() ? std::max(text.size(), kReadAgain + 1) : text.size());
+}
+
+/// Tells what became certain of the call that `text` begins with.
+void ReplyParser::follow(std::string_view text, bool whole) {
+  if (!followed_) return;
+  const bool begun = followed_->begun();
+  std::string json;
+  followed_->advance(*scanner_, text, whole, &json);
+  if (!begun && followed_->begun()) {
+    drop_waiting();
+    answer_empty_ = false;
+    events_.call_begun(followed_->name());
+  }
+  if (!json.empty()) events_.call_arguments(json);
 }
 
 /// An answer that is nothing but {"name": <an offered tool>, …} is a call. False: held back.
@@ -217,12 +238,15 @@ void ReplyParser::take_call(ToolCall call) {
   }
   drop_waiting();
   answer_empty_ = false;
-  events_.call(std::move(call), false);
+  const bool followed = followed_ && followed_->begun();
+  followed_.reset();
+  events_.call(std::move(call), false, followed);
 }
 
 /// No call begins at `at`; `known` bytes of it were read.
 void ReplyParser::give_up(size_t& at, size_t known) {
   scanner_.reset();
+  followed_.reset();
   const std::string_view text = std::string_view(held_).substr(at);
   const std::string_view certain = text.substr(0, known > kReadAgain ? known : kToolCallOpen.size());
   say(certain);

@@ -87,7 +87,7 @@ struct ReplyStream::Impl final : ReplyEvents {
         options(std::move(o)),
         answer_stop(options.stop),
         reasoning_stop(options.stop_in_reasoning ? options.stop : kNoStop),
-        parser(options.in_think, !options.continues_text, options.tools, *this),
+        parser(options.in_think, !options.continues_text, options.tools, options.follow_calls, *this),
         skip_blanks(!options.continues_text) {}
 
   void show(ReplyPiece::Kind kind, std::string_view text) {
@@ -95,7 +95,7 @@ struct ReplyStream::Impl final : ReplyEvents {
     if (!out->empty() && out->back().kind == kind) {
       out->back().text += text;
     } else {
-      out->push_back({kind, std::string(text), {}});
+      out->push_back({kind, std::string(text)});
     }
   }
 
@@ -147,7 +147,18 @@ struct ReplyStream::Impl final : ReplyEvents {
     show(ReplyPiece::Kind::kContent, answer_blanks);
   }
 
-  void call(ToolCall call, bool from_reasoning) override {
+  bool dropped() const { return calls > 0 && !options.parallel_tool_calls; }
+
+  void call_begun(const std::string& name) override {
+    if (matched) return;
+    show_held(ReplyPiece::Kind::kContent, answer_blanks, answer_stop.flush());
+    if (!dropped()) out->push_back({ReplyPiece::Kind::kCallBegun, name});
+  }
+  void call_arguments(std::string_view json) override {
+    if (!matched && !dropped()) show(ReplyPiece::Kind::kCallArguments, json);
+  }
+
+  void call(ToolCall call, bool from_reasoning, bool followed) override {
     if (matched) return;
     if (from_reasoning) {
       show_held(ReplyPiece::Kind::kReasoning, reason_blanks, reasoning_stop.flush());
@@ -155,9 +166,9 @@ struct ReplyStream::Impl final : ReplyEvents {
     } else {
       show_held(ReplyPiece::Kind::kContent, answer_blanks, answer_stop.flush());
     }
-    if (calls > 0 && !options.parallel_tool_calls) return;
+    if (dropped()) return;
     ++calls;
-    out->push_back({ReplyPiece::Kind::kCall, {}, std::move(call)});
+    out->push_back({ReplyPiece::Kind::kCall, {}, std::move(call), followed});
   }
 
   void think_closed() override {

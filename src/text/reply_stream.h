@@ -33,13 +33,17 @@ struct ReplyOptions {
   /// The offered tools. Null (none offered, or tool_choice "none"): call markup stays text.
   std::shared_ptr<const ToolSet> tools;
   bool parallel_tool_calls = true;  // false: calls after the first are dropped
+  /// Calls of the answer also come as they are written (kCallBegun, kCallArguments). One that is cut or turns
+  /// out to be text is then seen in part.
+  bool follow_calls = false;
 };
 
 struct ReplyPiece {
-  enum class Kind { kReasoning, kContent, kCall };
+  enum class Kind { kReasoning, kContent, kCall, kCallBegun, kCallArguments };
   Kind kind = Kind::kContent;
-  std::string text;  // kReasoning, kContent: not empty
-  ToolCall call;     // kCall
+  std::string text;       // kReasoning, kContent, kCallArguments: not empty; kCallBegun: the tool's name
+  ToolCall call{};        // kCall
+  bool followed = false;  // kCall: kCallBegun announced it, and its arguments have all come
 };
 
 /// How the tokens ended. A stop string is not among these: the stream finds it itself (stopped()).

@@ -144,9 +144,9 @@ bool ToolCallScanner::step(std::string_view text) {
       if (step_ == Step::kFailed) return true;
       if (text[at_] == '<') {
         const int key = take(kKeyOpen, Step::kKey);
-        if (key > 0) return true;
-        const int close = take(kToolCallClose, Step::kDone);
-        if (close > 0) return true;
+        const int close = key > 0 ? 0 : take(kToolCallClose, Step::kDone);
+        has_keys_ = has_keys_ || key > 0 || close > 0;
+        if (key > 0 || close > 0) return true;
         return key < 0 || close < 0 ? false : fail();
       }
       // Behind a name a blank must stand in for the lost tag.
@@ -162,6 +162,7 @@ bool ToolCallScanner::step(std::string_view text) {
       key_ = text.substr(begin_, at_ - begin_);
       {
         const int taken = take(kKeyClose, Step::kBeforeValue);
+        has_keys_ = has_keys_ || taken > 0;
         return taken == 0 ? fail() : taken > 0;
       }
     case Step::kKey:
@@ -269,6 +270,11 @@ std::optional<ToolCall> ToolCallScanner::build(std::string_view text) const {
   return ToolCall{tool < 0 ? name_ : tools_->name(tool), dump_json(values), std::string(text.substr(0, at_))};
 }
 
+std::optional<ToolCallScanner::Argument> ToolCallScanner::open_value(std::string_view text) const {
+  if (step_ != Step::kValue) return std::nullopt;
+  return Argument{key_, begin_, std::min(at_, text.size())};
+}
+
 std::optional<ToolCall> ToolCallScanner::repaired(std::string_view text) {
   // What has come is whole but for the closing tag.
   const bool complete = step_ == Step::kName || step_ == Step::kAfterName || step_ == Step::kAfterValue ||
@@ -319,7 +325,8 @@ std::optional<ToolCall> call_from_json(const ToolSet& tools, std::string_view bo
 
 std::optional<WrittenCall> written_call(std::string_view markup) {
   if (!markup.starts_with(kToolCallOpen) || !markup.ends_with(kToolCallClose)) return std::nullopt;
-  std::string_view rest = markup.substr(kToolCallOpen.size(), markup.size() - kToolCallOpen.size() - kToolCallClose.size());
+  std::string_view rest =
+      markup.substr(kToolCallOpen.size(), markup.size() - kToolCallOpen.size() - kToolCallClose.size());
   WrittenCall out;
   out.arguments = ordered_json::object();
   const size_t name = std::min(rest.find(kKeyOpen), rest.size());

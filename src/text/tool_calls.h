@@ -62,6 +62,18 @@ class ToolCallScanner {
   /// missing, the tool is offered and all required arguments are there.
   std::optional<ToolCall> repaired(std::string_view text);
 
+  // The call so far, for who follows it (argument_stream.h).
+  struct Argument {
+    std::string key;
+    size_t begin, end;  // of the value in the text
+  };
+  /// A name, and then keys and values in tags or the end: the model's own form.
+  bool has_keys() const { return has_keys_; }
+  const std::string& name() const { return name_; }
+  const std::vector<Argument>& arguments() const { return arguments_; }
+  /// The argument that is being written, as far as its value is certain: the bytes behind may begin its end.
+  std::optional<Argument> open_value(std::string_view text) const;
+
   /// The rest of the text is inside an argument that does not end: no other call can begin in it.
   bool inside_value() const {
     return step_ == Step::kValue || step_ == Step::kParameter || step_ == Step::kJson;
@@ -86,10 +98,6 @@ class ToolCallScanner {
     kDone,
     kFailed,
   };
-  struct Argument {
-    std::string key;
-    size_t begin, end;  // of the value in the text
-  };
   enum class Match { kYes, kNo, kMaybe };
 
   bool step(std::string_view text);  // false: more text is needed
@@ -106,7 +114,7 @@ class ToolCallScanner {
   size_t begin_ = 0;                  // of the part that is being read
   std::string name_, key_;
   std::vector<Argument> arguments_;
-  bool json_ = false;
+  bool has_keys_ = false, json_ = false;
   size_t json_begin_ = 0, json_end_ = 0;
   int json_depth_ = 0;
   bool json_string_ = false, json_escape_ = false;

@@ -209,6 +209,19 @@ struct ToolSet::Impl {
     ordered_json parameters;
   };
   std::vector<Tool> tools;
+
+  /// What a tool's schema says of argument `key`; null: nothing.
+  const ordered_json* property(int tool, std::string_view key) const {
+    if (tool < 0) return nullptr;
+    const ordered_json& root = tools[static_cast<size_t>(tool)].parameters;
+    const ordered_json* schema = resolved(root, &root);
+    const ordered_json* properties = schema ? member(*schema, "properties") : nullptr;
+    return resolved(root, properties ? member(*properties, std::string(key).c_str()) : nullptr);
+  }
+  unsigned types(int tool, const ordered_json* property) const {
+    int budget = kMaxBranches;
+    return types_of(tools[static_cast<size_t>(tool)].parameters, property, budget);
+  }
 };
 
 ToolSet::ToolSet(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -256,17 +269,9 @@ bool ToolSet::has_required(int tool, const ordered_json& arguments) const {
 
 ordered_json ToolSet::value(int tool, std::string_view key, std::string_view text) const {
   unsigned allowed = 0;
-  if (tool >= 0) {
-    const ordered_json& root = impl_->tools[static_cast<size_t>(tool)].parameters;
-    const ordered_json* schema = resolved(root, &root);
-    const ordered_json* properties = schema ? member(*schema, "properties") : nullptr;
-    const ordered_json* property = properties ? member(*properties, std::string(key).c_str()) : nullptr;
-    property = resolved(root, property);
-    if (property) {
-      if (auto listed = listed_value(*property, text)) return *listed;
-      int budget = kMaxBranches;
-      allowed = types_of(root, property, budget);
-    }
+  if (const ordered_json* property = impl_->property(tool, key)) {
+    if (auto listed = listed_value(*property, text)) return *listed;
+    allowed = impl_->types(tool, property);
   }
   if (allowed & kString) {
     if ((allowed & kNull) && trimmed(text) == "null") return nullptr;
@@ -279,6 +284,13 @@ ordered_json ToolSet::value(int tool, std::string_view key, std::string_view tex
   auto any = parse_json(trimmed(text));
   if (any.ok() && !any->is_string()) return std::move(any).value();
   return std::string(text);
+}
+
+bool ToolSet::is_text(int tool, std::string_view key) const {
+  const ordered_json* property = impl_->property(tool, key);
+  if (!property || member(*property, "enum") || member(*property, "const")) return false;
+  const unsigned allowed = impl_->types(tool, property);
+  return (allowed & kString) && !(allowed & kNull);
 }
 
 }  // namespace firesteel

@@ -30,6 +30,8 @@ class ToolSet {
   /// The value that `text` stands for as argument `key` of a tool (-1: a tool that is not known, hence no
   /// schema).
   nlohmann::ordered_json value(int tool, std::string_view key, std::string_view text) const;
+  /// True where value() is the text itself, whatever it is: it can be passed on before it ends.
+  bool is_text(int tool, std::string_view key) const;
 
  private:
   struct Impl;

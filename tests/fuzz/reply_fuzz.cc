@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "text/reply_parser.h"
 #include "text/reply_stream.h"
 #include "text/utf8.h"
@@ -49,6 +50,36 @@ struct Sum {
   }
 };
 
+/// Takes the pieces of calls that are being written out, and holds their arguments against the whole calls.
+struct Follower {
+  Sum sum;
+  std::string name, arguments;
+  bool open = false, unfinished = false;
+  void take(std::vector<ReplyPiece>& pieces) {
+    std::vector<ReplyPiece> rest;
+    for (ReplyPiece& p : pieces) {
+      if (p.kind == ReplyPiece::Kind::kCallBegun) {
+        unfinished = unfinished || open;
+        open = true;
+        name = p.text;
+        arguments.clear();
+      } else if (p.kind == ReplyPiece::Kind::kCallArguments) {
+        if (!open || p.text.empty() || !utf8_is_valid(p.text)) std::abort();
+        arguments += p.text;
+      } else {
+        if (p.followed) {
+          if (!open || name != p.call.name || dump_json(parse_json(arguments).value()) != p.call.arguments)
+            std::abort();
+          open = false;
+        }
+        rest.push_back(std::move(p));
+      }
+    }
+    pieces.clear();
+    sum.take(rest);
+  }
+};
+
 /// Writes the parser's events down.
 struct Journal final : ReplyEvents {
   std::string text;
@@ -61,7 +92,7 @@ struct Journal final : ReplyEvents {
   }
   void reasoning(std::string_view s) override { add('r', s); }
   void content(std::string_view s) override { add('c', s); }
-  void call(ToolCall c, bool from_reasoning) override {
+  void call(ToolCall c, bool from_reasoning, bool) override {
     add('C', c.name + c.arguments + c.markup + "01"[from_reasoning]);
   }
   void think_closed() override { add('t', "."); }
@@ -107,6 +138,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   other.finish(ending, all);
   late.take(all);
   if (early.reasoning != late.reasoning || early.content != late.content || early.calls != late.calls)
+    std::abort();
+
+  // Followed as they are written, the calls are the same: while every call that began became whole.
+  options.follow_calls = true;
+  ReplyStream third(tokenizer, options);
+  Follower follower;
+  for (size_t i = 1; i < size; ++i) {
+    third.push(data[i], pieces);
+    follower.take(pieces);
+  }
+  third.finish(ending, pieces);
+  follower.take(pieces);
+  if (!follower.open && !follower.unfinished &&
+      (early.reasoning != follower.sum.reasoning || early.content != follower.sum.content ||
+       early.calls != follower.sum.calls))
     std::abort();
 
   const std::string_view text(reinterpret_cast<const char*>(data + 1), size - 1);

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "text/reply_stream.h"
 
 namespace firesteel::reply_test {
@@ -43,6 +44,7 @@ struct Outcome {
   std::optional<std::string> stop;
   std::string finish_reason;
   int64_t reasoning_tokens = 0;
+  int begun = 0, followed = 0;  // calls seen as they were written; those of them that became whole
 
   bool operator==(const Outcome& o) const {
     const auto same_call = [](const ToolCall& a, const ToolCall& b) {
@@ -69,9 +71,32 @@ inline Outcome run(const ReplyOptions& options, const std::vector<int32_t>& toke
   ReplyStream stream(demo(), options);
   Outcome result;
   std::vector<ReplyPiece> pieces;
+  std::string begun_name, arguments;  // of the call that is being written
   const auto collect = [&] {
     for (ReplyPiece& p : pieces) {
+      if (p.kind == ReplyPiece::Kind::kCallBegun) {
+        EXPECT_TRUE(options.follow_calls);
+        ++result.begun;
+        begun_name = p.text;
+        arguments.clear();
+        continue;
+      }
+      if (p.kind == ReplyPiece::Kind::kCallArguments) {
+        EXPECT_FALSE(p.text.empty());
+        EXPECT_EQ(utf8_valid_prefix(p.text), p.text.size());
+        arguments += p.text;
+        continue;
+      }
       if (p.kind == ReplyPiece::Kind::kCall) {
+        if (p.followed) {
+          ++result.followed;
+          EXPECT_EQ(begun_name, p.call.name);
+          // The same bytes, but for a key that was written twice: the last one counts.
+          if (arguments.size() == p.call.arguments.size())
+            EXPECT_EQ(arguments, p.call.arguments);
+          else
+            EXPECT_EQ(dump_json(parse_json(arguments).value()), p.call.arguments);
+        }
         result.calls.push_back(std::move(p.call));
         result.call_at.push_back(result.content.size());
         continue;

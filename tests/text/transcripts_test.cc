@@ -172,6 +172,30 @@ TEST(Transcripts, CallsComeWithTheirLastByte) {
   EXPECT_GT(known, 60);
 }
 
+/// Calls that are seen as they are written are the calls that come whole, at every cut of one byte and in
+/// steps.
+TEST(Transcripts, FollowedCallsAreTheWholeOnes) {
+  int followed = 0, unfinished = 0;
+  std::mt19937_64 steps(5);
+  for (Transcript t : all()) {
+    if (t.options.tools == nullptr) continue;
+    SCOPED_TRACE(trace(t));
+    const Outcome plain = Slicer(t).whole();
+    t.options.follow_calls = true;
+    const Slicer slicer(t);
+    for (const Outcome& o :
+         {slicer.whole(), slicer.cut(slicer.places()), slicer.cut(slicer.places(), &steps)}) {
+      EXPECT_EQ(o, plain);
+      followed += o.followed;
+      unfinished += o.begun > o.followed;
+    }
+  }
+  std::printf("calls followed: %d; replies with a begun call that never became whole: %d\n", followed,
+              unfinished);
+  EXPECT_GT(followed, 500);
+  EXPECT_GT(unfinished, 10);
+}
+
 /// The comparison must notice a stream that loses a byte at a cut.
 TEST(Transcripts, APlantedLossIsNoticed) {
   int noticed = 0, tried = 0;
