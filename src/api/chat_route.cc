@@ -23,6 +23,8 @@ void handle_chat(const std::shared_ptr<Service>& service, std::shared_ptr<http::
   if (auto* error = std::get_if<ApiError>(&plan)) return respond_error(*exchange, *error);
   if (exchange->gone()) return;
   add_chat_options(request, &std::get<ReplyPlan>(plan));
+  std::get<ReplyPlan>(plan).text.follow_calls =
+      request.settings.stream && request.settings.incremental_calls && !request.tools.legacy;
 
   const ReplySettings& settings = request.settings;
   ChatReplyOptions reply;

@@ -180,9 +180,16 @@ class StreamChatWriter final : public ReplyWriter {
       append_function(call, &function);
       return chunk(choice, function + "}");
     }
-    std::string delta = "{\"tool_calls\":[{\"index\":" + std::to_string(calls_[choice]++) + ",";
-    append_call(call, &delta);
-    chunk(choice, delta + "}]}");
+    begin_call(choice, calls_[choice]++, call);
+  }
+  void call_begun(int choice, const std::string& id, const std::string& name) override {
+    begin_call(choice, calls_[choice]++, {id, name, ""});
+  }
+  void call_arguments(int choice, std::string_view json) override {
+    std::string delta =
+        "{\"tool_calls\":[{\"index\":" + std::to_string(calls_[choice] - 1) + ",\"function\":{\"arguments\":";
+    append_json_string(json, false, &delta);
+    chunk(choice, delta + "}}]}");
   }
   void heartbeat(int choice) override { chunk(choice, "{}"); }
   void flush(const Usage& usage) override {
@@ -245,6 +252,11 @@ class StreamChatWriter final : public ReplyWriter {
     append_logprobs(content_scores, reasoning_scores, options_.tokenizer != nullptr, &out_);
     out_.append(",\"finish_reason\":null");
     close_chunk();
+  }
+  void begin_call(int choice, int index, const ReplyCall& call) {
+    std::string delta = "{\"tool_calls\":[{\"index\":" + std::to_string(index) + ",";
+    append_call(call, &delta);
+    chunk(choice, delta + "}]}");
   }
   void finish_chunk(int choice, const ChoiceEnd& end, const Usage* usage, const ReplyStats* stats) {
     open_choice(choice, "{},\"logprobs\":null,\"finish_reason\":\"");

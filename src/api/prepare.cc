@@ -98,6 +98,7 @@ std::variant<ReplyPlan, ApiError> make_plan(const Service& service, const ReplyS
   plan.text.include_stop = settings.include_stop;
   plan.stop_token_ids = settings.stop_token_ids;
   plan.predicted = settings.predicted;
+  if (settings.stream) plan.smoothing = std::chrono::milliseconds(service.options.smoothing_ms);
   GenerationRequest request;
   request.prompt = std::move(prompt.ids);
   request.sampling = settings.sampling;

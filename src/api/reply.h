@@ -61,6 +61,12 @@ class ReplyWriter {
   /// The same of the prompt's tokens but the first, before anything of the reply.
   virtual void prompt_scores(int choice, std::span<const TokenReport> tokens) { (void)choice, (void)tokens; }
   virtual void call(int choice, const ReplyCall& call) = 0;
+  /// A call that goes out as it is written, instead of call(): its id and tool, then its arguments as JSON
+  /// text.
+  virtual void call_begun(int choice, const std::string& id, const std::string& name) {
+    (void)choice, (void)id, (void)name;
+  }
+  virtual void call_arguments(int choice, std::string_view json) { (void)choice, (void)json; }
   /// Something invisible is being written; keeps clients with an idle timer patient.
   virtual void heartbeat(int choice) = 0;
   /// A batch of pieces is complete: bytes may go out. `usage` so far.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 
 #include "api/reply_scores.h"
 #include "http/message.h"
@@ -19,11 +20,18 @@ double ms_between(int64_t from, int64_t to) {
 
 }  // namespace
 
+/// A piece and the tokens whose text begins in it.
+struct ReplyRun::Shown {
+  ReplyPiece piece;
+  std::vector<size_t> tokens;
+};
+
 struct ReplyRun::Choice {
-  Choice(std::shared_ptr<Generation> g, ReplyStream t, const ReplyOptions& options, ApiMetrics& metrics,
-         int64_t received_ns, int64_t prompt)
+  Choice(std::shared_ptr<Generation> g, ReplyStream t, const ReplyOptions& options,
+         Pacer::Clock::duration smoothing, ApiMetrics& metrics, int64_t received_ns, int64_t prompt)
       : generation(std::move(g)),
         text(std::move(t)),
+        pacer(smoothing),
         meter(metrics, received_ns, prompt),
         prompt_tokens(prompt) {
     if (generation->reports_logprobs()) scores.emplace(!options.raw && !options.continues_text, !options.raw);
@@ -31,19 +39,16 @@ struct ReplyRun::Choice {
   std::shared_ptr<Generation> generation;
   ReplyStream text;
   std::optional<ReplyScores> scores;  // where log-probabilities were asked for
+  std::deque<Event> waiting;          // read, and not written yet
+  Pacer pacer;
   ReplyMeter meter;
   const int64_t prompt_tokens;
   size_t read = 0;
   bool prompt_written = false, ended = false;
-  std::string reasoning;  // of a reply that may be remembered
+  std::string reasoning;   // of a reply that may be remembered
+  std::string begun_call;  // id of the call that goes out as it is written
   std::vector<RememberedCall> calls;
   std::chrono::steady_clock::time_point last_sign;  // of life, while a call is written
-};
-
-/// A piece and the tokens whose text begins in it.
-struct ReplyRun::Shown {
-  ReplyPiece piece;
-  std::vector<size_t> tokens;
 };
 
 ReplyRun::ReplyRun(std::shared_ptr<Service> service, std::shared_ptr<http::Exchange> exchange,
@@ -94,9 +99,9 @@ void ReplyRun::start(const std::shared_ptr<Service>& service, std::shared_ptr<ht
 void ReplyRun::opened(std::vector<Submitted> submitted) {
   const int64_t received_ns = exchange_->head().received.time_since_epoch() / std::chrono::nanoseconds(1);
   for (Submitted& s : submitted) {
-    choices_.push_back(
-        std::make_unique<Choice>(std::move(s.generation), ReplyStream(*service_->text.tokenizer, plan_.text),
-                                 plan_.text, *service_->metrics, received_ns, s.prompt_tokens));
+    choices_.push_back(std::make_unique<Choice>(
+        std::move(s.generation), ReplyStream(*service_->text.tokenizer, plan_.text), plan_.text,
+        plan_.smoothing, *service_->metrics, received_ns, s.prompt_tokens));
     choices_.back()->last_sign = std::chrono::steady_clock::now();
   }
   if (exchange_->gone() || done_) return client_left();
@@ -119,7 +124,26 @@ void ReplyRun::pump() {
   if (std::all_of(choices_.begin(), choices_.end(), [](const auto& c) { return c->ended; })) {
     writer_->end(usage(), stats());
     finish();
+    return;
   }
+  pump_later();
+}
+
+/// Comes back when the next event that is held back is due.
+void ReplyRun::pump_later() {
+  const auto now = Pacer::Clock::now();
+  std::optional<Pacer::Clock::time_point> next;
+  for (const auto& c : choices_)
+    if (!c->waiting.empty())
+      next = std::min(next.value_or(Pacer::Clock::time_point::max()), c->pacer.next(c->waiting.size(), now));
+  if (!next || (next_pump_ && *next_pump_ <= *next)) return;
+  next_pump_ = next;
+  exchange_->post_at(*next, [weak = weak_from_this(), at = *next] {
+    const auto self = weak.lock();
+    if (!self) return;
+    if (self->next_pump_ == at) self->next_pump_.reset();
+    self->pump();
+  });
 }
 
 // Reads what is new of one choice; true when there is more than one write should carry.
@@ -136,7 +160,7 @@ bool ReplyRun::pump_choice(int index) {
     end_choice(index, ReplyEnd::kLength, std::nullopt);
     return false;
   }
-  std::vector<Shown> shown;
+  const size_t waited = c.waiting.size(), read = c.read;
   std::vector<ReplyPiece> pieces;
   for (; c.read < until && !c.text.stopped(); ++c.read) {
     const int32_t token = tokens[c.read];
@@ -145,10 +169,17 @@ bool ReplyRun::pump_choice(int index) {
     c.text.push(token, pieces);
     if (c.scores && !c.text.ended())
       c.scores->push(c.read, service_->text.tokenizer->token_bytes(token), in_think);
-    show(c, pieces, &shown);
+    if (pieces.empty()) continue;
+    // With smoothing an event is one token's text, otherwise what was read at once.
+    if (c.pacer.on() || c.waiting.empty()) c.waiting.emplace_back();
+    show(c, pieces, &c.waiting.back());
   }
   c.meter.advance(c.read, c.generation->times());
-  write_pieces(index, shown);
+  const auto now = Pacer::Clock::now();
+  if (c.read > read) c.pacer.round(c.waiting.size() - waited, now);
+  const size_t due = c.pacer.due(c.waiting.size(), now);
+  write_waiting(index, due);
+  if (due == 0) give_sign(index);
   if (c.text.stopped()) {
     c.generation->cancel();
     end_choice(index, ReplyEnd::kStop, std::nullopt);
@@ -179,12 +210,13 @@ bool ReplyRun::pump_choice(int index) {
   return false;
 }
 
-// Puts pieces behind those that wait to be written; pieces of a kind become one.
-void ReplyRun::show(Choice& c, std::vector<ReplyPiece>& pieces, std::vector<Shown>* out) {
+// Puts pieces into an event; pieces of a kind become one.
+void ReplyRun::show(Choice& c, std::vector<ReplyPiece>& pieces, Event* out) {
   for (ReplyPiece& piece : pieces) {
     std::vector<size_t> tokens;
     if (c.scores) c.scores->show(piece, &tokens);
-    if (piece.kind != ReplyPiece::Kind::kCall && !out->empty() && out->back().piece.kind == piece.kind) {
+    const bool is_text = piece.kind != ReplyPiece::Kind::kCall && piece.kind != ReplyPiece::Kind::kCallBegun;
+    if (is_text && !out->empty() && out->back().piece.kind == piece.kind) {
       out->back().piece.text += piece.text;
       out->back().tokens.insert(out->back().tokens.end(), tokens.begin(), tokens.end());
     } else {
@@ -212,18 +244,35 @@ void ReplyRun::write_prompt_scores(int index) {
   if (!reports.empty() || plan_.score_only) writer_->prompt_scores(index, reports);
 }
 
-// A step of several tokens is one event for each run of pieces of a kind.
-void ReplyRun::write_pieces(int index, std::vector<Shown>& pieces) {
+// Writes the oldest `count` events that wait.
+void ReplyRun::write_waiting(int index, size_t count) {
   Choice& c = *choices_[static_cast<size_t>(index)];
-  for (Shown& shown : pieces) {
+  for (; count > 0; --count) {
+    write_event(index, c.waiting.front());
+    c.waiting.pop_front();
+  }
+}
+
+void ReplyRun::write_event(int index, Event& event) {
+  Choice& c = *choices_[static_cast<size_t>(index)];
+  for (Shown& shown : event) {
     ReplyPiece& piece = shown.piece;
     write_scores(index, shown.tokens);
     switch (piece.kind) {
       case ReplyPiece::Kind::kCall:
-        c.calls.push_back({http::random_id("call_"), std::move(piece.call.name),
-                           std::move(piece.call.arguments), std::move(piece.call.markup)});
-        writer_->call(index, {c.calls.back().id, c.calls.back().name, c.calls.back().arguments});
+        c.calls.push_back({piece.followed ? c.begun_call : http::random_id("call_"),
+                           std::move(piece.call.name), std::move(piece.call.arguments),
+                           std::move(piece.call.markup)});
+        if (!piece.followed)
+          writer_->call(index, {c.calls.back().id, c.calls.back().name, c.calls.back().arguments});
         service_->metrics->tool_calls.at({"parsed"}).add();
+        break;
+      case ReplyPiece::Kind::kCallBegun:
+        c.begun_call = http::random_id("call_");
+        writer_->call_begun(index, c.begun_call, piece.text);
+        break;
+      case ReplyPiece::Kind::kCallArguments:
+        writer_->call_arguments(index, piece.text);
         break;
       case ReplyPiece::Kind::kReasoning:
         if (plan_.text.tools != nullptr) c.reasoning += piece.text;
@@ -234,13 +283,15 @@ void ReplyRun::write_pieces(int index, std::vector<Shown>& pieces) {
         break;
     }
   }
+  c.last_sign = std::chrono::steady_clock::now();
+}
+
+void ReplyRun::give_sign(int index) {
+  Choice& c = *choices_[static_cast<size_t>(index)];
   const auto now = std::chrono::steady_clock::now();
-  if (!pieces.empty()) {
-    c.last_sign = now;
-  } else if (c.text.inside_call() && now - c.last_sign >= kHeartbeat) {
-    writer_->heartbeat(index);
-    c.last_sign = now;
-  }
+  if (!c.text.inside_call() || now - c.last_sign < kHeartbeat) return;
+  writer_->heartbeat(index);
+  c.last_sign = now;
 }
 
 void ReplyRun::end_choice(int index, ReplyEnd end, std::optional<int32_t> stop_token) {
@@ -248,9 +299,11 @@ void ReplyRun::end_choice(int index, ReplyEnd end, std::optional<int32_t> stop_t
   c.ended = true;
   std::vector<ReplyPiece> pieces;
   c.text.finish(end == ReplyEnd::kLength ? ReplyEnding::kLength : ReplyEnding::kEnd, pieces);
-  std::vector<Shown> shown;
-  show(c, pieces, &shown);
-  write_pieces(index, shown);
+  if (!pieces.empty()) {
+    if (c.pacer.on() || c.waiting.empty()) c.waiting.emplace_back();
+    show(c, pieces, &c.waiting.back());
+  }
+  write_waiting(index, c.waiting.size());
   if (service_->memory != nullptr && !plan_.conversation.empty() && !c.calls.empty())
     service_->memory->remember(plan_.conversation, std::move(c.reasoning), c.calls);
   ChoiceEnd out;
@@ -288,6 +341,8 @@ void ReplyRun::abort(ApiError error) {
 
 void ReplyRun::fail(const ApiError& error) {
   cancel();
+  for (size_t i = 0; i < choices_.size(); ++i)
+    write_waiting(static_cast<int>(i), choices_[i]->waiting.size());
   writer_->fail(error);
   finish();
 }

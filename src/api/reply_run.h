@@ -4,11 +4,14 @@
 // Everything after start() happens on the exchange's sequence. The engine's thread only wakes it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "api/pacer.h"
 #include "api/reply.h"
 #include "api/service.h"
 #include "engine/engine.h"
@@ -23,6 +26,7 @@ struct ReplyPlan {
   ReplyOptions text;                        // how tokens become text; its end ids are set from the requests
   std::vector<int32_t> stop_token_ids;      // the caller's own, also among the requests' end ids
   std::string conversation;                 // key under which replies with calls are remembered; "": not
+  std::chrono::milliseconds smoothing{0};   // a stream's: pacer.h
   bool predicted = false;                   // usage counts a prediction's tokens
   bool score_only = false;                  // the reply is empty: only the prompt's log-probabilities matter
 };
@@ -51,8 +55,12 @@ class ReplyRun final : public std::enable_shared_from_this<ReplyRun> {
   void pump();
   bool pump_choice(int index);
   struct Shown;
-  void show(Choice& c, std::vector<ReplyPiece>& pieces, std::vector<Shown>* out);
-  void write_pieces(int index, std::vector<Shown>& pieces);
+  using Event = std::vector<Shown>;  // pieces that go out together
+  void show(Choice& c, std::vector<ReplyPiece>& pieces, Event* out);
+  void write_waiting(int index, size_t count);
+  void write_event(int index, Event& event);
+  void give_sign(int index);
+  void pump_later();
   void write_scores(int index, const std::vector<size_t>& tokens);
   void write_prompt_scores(int index);
   void end_choice(int index, ReplyEnd end, std::optional<int32_t> stop_token);
@@ -69,6 +77,7 @@ class ReplyRun final : public std::enable_shared_from_this<ReplyRun> {
   const ReplyPlan plan_;
   std::shared_ptr<http::Waker> waker_;
   std::vector<std::unique_ptr<Choice>> choices_;
+  std::optional<Pacer::Clock::time_point> next_pump_;  // one is asked for
   bool done_ = false;
 };
 

@@ -16,7 +16,8 @@ void ReplyScores::push(size_t index, std::string_view bytes, bool in_think) {
 }
 
 void ReplyScores::show(const ReplyPiece& piece, std::vector<size_t>* tokens) {
-  if (piece.kind == ReplyPiece::Kind::kCall) {
+  if (piece.kind == ReplyPiece::Kind::kCallArguments) return;
+  if (piece.kind == ReplyPiece::Kind::kCall || piece.kind == ReplyPiece::Kind::kCallBegun) {
     // What waits is the call's markup, but for blanks before it, which are shown when text follows.
     for (Text* text : {&reasoning_, &content_}) {
       text->known = text->shown;

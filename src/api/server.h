@@ -43,6 +43,7 @@ struct ApiOptions {
   bool answer_reserve = false;  // close the think block while a quarter of the limit (1,024 at most) is left
   bool loop_guard = false;      // close a think block that repeats itself
   bool trust_caller_markup = false;
+  int smoothing_ms = 400;        // a round's tokens go out over at most this, one an event; 0: as they come
   bool remember_replies = true;  // put lost reasoning and call markup back into histories
 
   AccessOptions access;  // API keys and CORS origins

@@ -62,6 +62,12 @@ void read_stream(FieldReader& in, ReplySettings* out) {
     out->stream_usage = include ? StreamUsage::kOwnChunk : StreamUsage::kNone;
   }
   inner.boolean("continuous_usage_stats", &out->continuous_usage);
+  if (const Json* how = inner.find("tool_arguments"); how != nullptr) {
+    out->incremental_calls = *how == "incremental";
+    if (!out->incremental_calls && *how != "whole")
+      inner.fail_value("tool_arguments",
+                       "stream_options.tool_arguments must be \"whole\" or \"incremental\"");
+  }
   if (!inner.ok()) {
     ApiError e = *inner.error();
     e.param = "stream_options." + e.param;

@@ -48,6 +48,7 @@ struct ReplySettings {
   bool stream = false;
   StreamUsage stream_usage = StreamUsage::kOnFinish;
   bool continuous_usage = false;
+  bool incremental_calls = false;  // a streamed call's arguments go out as they are written
 };
 
 inline constexpr size_t kMaxStops = 64;

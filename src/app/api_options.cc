@@ -30,6 +30,10 @@ void add_api_options(CLI::App* app, ApiFlags* flags) {
       ->capture_default_str();
   app->add_flag("--clear-thinking", flags->clear_thinking,
                 "leave reasoning before the last user message out of prompts where a request does not say");
+  app->add_option("--smoothing", flags->smoothing,
+                  "milliseconds over which a stream may spread tokens that came together; 0 = none")
+      ->check(CLI::Range(0, 10'000))
+      ->capture_default_str();
   app->add_flag("--random-seed", flags->random_seed,
                 "draw a fresh seed for requests without one; the same request then gets another reply");
   app->add_flag("--trust-caller-markup", flags->trust_caller_markup,
@@ -73,6 +77,7 @@ api::ApiOptions api_options(const ApiFlags& flags, const std::string& model_dir,
   api.thinking = !flags.no_thinking;
   api.effort = flags.effort;
   api.clear_thinking = flags.clear_thinking;
+  api.smoothing_ms = flags.smoothing;
   api.random_seed = flags.random_seed;
   api.trust_caller_markup = flags.trust_caller_markup;
   api.remember_replies = !flags.forget_replies;

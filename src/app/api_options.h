@@ -21,6 +21,7 @@ struct ApiFlags {
   int thinking_budget = 0;            // reply tokens of reasoning, where a request names no limit; 0: none
   bool answer_reserve = false;        // close a think block that would leave no room for an answer
   bool loop_guard = false;            // close a think block that repeats itself
+  int smoothing = 400;                // milliseconds: tokens that came together go out over at most this
   bool no_thinking = false;           // where a request does not say
   std::string effort = "max";         // of thinking, where a request names none: low, high or max
   bool clear_thinking = false;        // earlier reasoning is left out of prompts

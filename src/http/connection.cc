@@ -219,6 +219,14 @@ void ConnectionExchange::post(std::function<void()> f) {
   asio::post(connection_->strand(), std::move(f));
 }
 
+void ConnectionExchange::post_at(std::chrono::steady_clock::time_point when, std::function<void()> f) {
+  if (connection_->core()->stopped.load(std::memory_order_acquire)) return;
+  const auto timer = std::make_shared<asio::steady_timer>(connection_->strand(), when);
+  timer->async_wait([timer, f = std::move(f)](const boost::system::error_code& ec) {
+    if (!ec) f();
+  });
+}
+
 std::shared_ptr<Waker> ConnectionExchange::make_waker(std::function<void()> f) {
   return WakeHub::make_waker(connection_->core(), connection_->strand(), std::move(f));
 }

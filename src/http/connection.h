@@ -138,6 +138,7 @@ class ConnectionExchange final : public Exchange {
   bool gone() const override { return gone_.load(std::memory_order_acquire); }
   void on_gone(std::function<void()> callback) override;
   void post(std::function<void()> f) override;
+  void post_at(std::chrono::steady_clock::time_point when, std::function<void()> f) override;
   std::shared_ptr<Waker> make_waker(std::function<void()> f) override;
 
   // On the strand, by the connection.

@@ -5,6 +5,7 @@
 // nothing.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -32,8 +33,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   /// Frees the body once it has been parsed.
   virtual void drop_body() = 0;
 
-  /// Goes out with the head of whatever answers; before respond() and open_stream(). A later value replaces an
-  /// earlier one.
+  /// Goes out with the head of whatever answers; before respond() and open_stream(). A later value replaces
+  /// an earlier one.
   virtual void add_header(std::string name, std::string value) = 0;
 
   /// Sends a whole reply; exactly one of respond() and open_stream() may be used, once.
@@ -59,6 +60,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
   /// Runs `f` on the exchange's sequence: functions of one exchange never run at the same time.
   virtual void post(std::function<void()> f) = 0;
+  /// The same, not before `when`. An exchange that was answered in the meantime is no obstacle.
+  virtual void post_at(std::chrono::steady_clock::time_point when, std::function<void()> f) = 0;
   virtual std::shared_ptr<Waker> make_waker(std::function<void()> f) = 0;
 };
 

@@ -233,6 +233,12 @@ class ApiFixture : public ::testing::Test {
         got->content += delta.value("content", "");
         if (delta.contains("tool_calls")) {
           for (Json call : delta["tool_calls"]) {
+            if (!call.contains("id")) {  // more arguments of the call that is being written
+              ASSERT_EQ(call["index"], got->calls.size() - 1);
+              std::string& arguments = got->calls.back()["function"]["arguments"].get_ref<std::string&>();
+              arguments += call["function"]["arguments"].get<std::string>();
+              continue;
+            }
             ASSERT_EQ(call["index"], got->calls.size());
             call.erase("index");
             got->calls.push_back(call);

@@ -299,6 +299,99 @@ TEST_F(ChatTest, ToolCallsStreamedEqualWholeAtAnyCut) {
   }
 }
 
+const char kIncremental[] = R"("stream":true,"stream_options":{"tool_arguments":"incremental"})";
+
+TEST_F(ChatTest, IncrementalArguments) {
+  const std::string text = std::string("</think>Two:") + kOslo + "<tool_call>get_time</tool_call>";
+  ScriptedReply reply;
+  std::mt19937 rng(std::random_device{}());
+  reply.ids = cut_ids(text, rng);
+  reply.ids.push_back(id("<|observation|>"));
+  reply.delay_us = 1000;
+  play(reply);
+  const Got got = send(chat(kTools + std::string(",") + kIncremental));
+  EXPECT_EQ(got.finish, "tool_calls");
+  EXPECT_EQ(got.content, "Two:");
+  ASSERT_EQ(got.calls.size(), 2u);
+  EXPECT_EQ(got.calls[0]["function"]["arguments"], R"({"city":"Oslo","days":3})");
+  EXPECT_EQ(got.calls[1]["function"]["arguments"], "{}");
+  EXPECT_NE(got.calls[0]["id"], got.calls[1]["id"]);
+  const auto deltas = [](const Got& g) {
+    std::vector<Json> out;
+    for (const Json& chunk : g.chunks)
+      if (!chunk["choices"].empty() && chunk["choices"][0]["delta"].contains("tool_calls"))
+        out.push_back(chunk["choices"][0]["delta"]["tool_calls"][0]);
+    return out;
+  };
+  const std::vector<Json> pieces = deltas(got);
+  ASSERT_GE(pieces.size(), 4u) << "the name, arguments in parts, the second call";
+  EXPECT_EQ(pieces[0]["function"]["name"], "get_weather");
+  EXPECT_EQ(pieces[0]["function"]["arguments"], "");
+  EXPECT_FALSE(pieces[1].contains("id"));
+
+  const std::vector<Json> whole = deltas(send(chat(kTools + std::string(R"(,"stream":true)"))));
+  EXPECT_EQ(whole.size(), 2u) << "not asked for: a call is one delta";
+
+  // Cut in its arguments: seen in part, and the finish says so.
+  Json body = chat(kTools + std::string(",") + kIncremental);
+  reply.ids =
+      cut_ids("</think><tool_call>get_weather<arg_key>city</arg_key><arg_value>" + std::string(60, 'x'), rng);
+  play(reply);
+  body["max_tokens"] = reply.ids.size();
+  const Got cut = send(body);
+  EXPECT_EQ(cut.finish, "length");
+  ASSERT_EQ(cut.calls.size(), 1u);
+  EXPECT_TRUE(cut.calls[0]["function"]["arguments"].get<std::string>().starts_with(R"({"city":"xxx)"));
+
+  body["stream_options"]["tool_arguments"] = "some";
+  const Got bad = send(body);
+  EXPECT_EQ(bad.status, 400);
+  EXPECT_EQ(bad.error["param"], "stream_options.tool_arguments");
+}
+
+TEST_F(ChatTest, IncrementalCallsEqualWholeOnesAtAnyCut) {
+  std::mt19937 rng(std::random_device{}());
+  for (int round = 0; round < 30; ++round) {
+    ScriptedReply reply;
+    reply.ids = cut_ids(
+        std::string("Look.</think>Two:") + kOslo + "and" + kOslo + "<tool_call>get_time</tool_call>", rng);
+    reply.ids.push_back(id("<|observation|>"));
+    reply.slices = {1 + static_cast<int>(rng() % 20)};
+    play(reply);
+    Json body = chat(kTools);
+    if (rng() % 4 == 0) body["parallel_tool_calls"] = false;
+    const Got whole = send(body);
+    body.update(Json::parse("{" + std::string(kIncremental) + "}"));
+    ASSERT_EQ(send(body), whole) << body.dump();
+  }
+}
+
+/// Tokens that come together go out one an event with smoothing, in one event without.
+TEST_F(ChatTest, SmoothingSplitsRounds) {
+  ScriptedReply reply;
+  reply.ids = ids("one two three four five six seven eight nine ten eleven twelve");
+  const size_t tokens = reply.ids.size();
+  reply.ids.push_back(id("<|user|>"));
+  reply.slices = {4};
+  reply.delay_us = 20'000;
+  const auto texts = [&] {
+    const Got got = send(chat(kOffStream));
+    EXPECT_EQ(got.content, "one two three four five six seven eight nine ten eleven twelve");
+    EXPECT_EQ(got.finish, "stop");
+    size_t n = 0;
+    for (const Json& chunk : got.chunks)
+      n += !chunk["choices"].empty() && !chunk["choices"][0]["delta"].value("content", "").empty();
+    return n;
+  };
+  play(reply);
+  EXPECT_EQ(texts(), tokens);
+  ApiOptions off = options();
+  off.smoothing_ms = 0;
+  start(off, engine_info());
+  play(reply);
+  EXPECT_LE(texts(), (tokens + 3) / 4);
+}
+
 TEST_F(ChatTest, TheStreamOpensBeforeTheFirstToken) {
   ScriptedReply reply;
   reply.ids = ids("late<|user|>");

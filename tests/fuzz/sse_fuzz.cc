@@ -48,6 +48,7 @@ class Recorder final : public http::Exchange {
   void on_drained(std::function<void()>) override {}
   bool gone() const override { return false; }
   void on_gone(std::function<void()>) override {}
+  void post_at(std::chrono::steady_clock::time_point, std::function<void()> f) override { f(); }
   void post(std::function<void()> f) override { f(); }
   std::shared_ptr<http::Waker> make_waker(std::function<void()>) override { return nullptr; }
 

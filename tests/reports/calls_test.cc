@@ -218,6 +218,26 @@ TEST_F(Reports, N22HeartbeatsWhileACallIsWritten) {
   EXPECT_GE(empty, 1) << "an empty delta at least every 2 s";
 }
 
+TEST_F(Reports, N22TheNameComesWithinARound) {
+  // One token a round. The name is certain with the tag behind it, and the text goes out while it is written.
+  ScriptedReply reply;
+  reply.ids = ids("<tool_call>bash<arg_key>command</arg_key><arg_value>" + std::string(200, 'x'));
+  reply.delay_us = 1000;
+  Json body = off(with_tools({bash()}));
+  body["stream"] = true;
+  body["stream_options"] = {{"tool_arguments", "incremental"}};
+  body["max_tokens"] = ids("<tool_call>bash<arg_key>").size();
+  play(reply);
+  const Got begun = send(body);
+  ASSERT_EQ(begun.calls.size(), 1u);
+  EXPECT_EQ(name(begun), "bash");
+  EXPECT_EQ(arguments(begun), "");
+  body["max_tokens"] = reply.ids.size();
+  const std::string text = arguments(send(body));
+  EXPECT_TRUE(text.starts_with(R"({"command":"xxx)")) << text;
+  EXPECT_GT(text.size(), 150u) << "all but what may begin the end";
+}
+
 TEST_F(Reports, N23ProseBeforeAnUnclosedCall) {
   const Got got =
       answer(off(with_tools({bash()})),
