@@ -56,7 +56,7 @@ bool read_all(uint16_t port) {
   return true;
 }
 
-// Argument: tokens that the engine gives a reply at a step.
+// Arguments: tokens that the engine gives a reply at a step, and milliseconds of smoothing.
 void BM_StreamedTokens(benchmark::State& state) {
   const std::string model = std::string(FIRESTEEL_SOURCE_DIR) + "/models/demo";
   auto tokenizer =
@@ -80,6 +80,7 @@ void BM_StreamedTokens(benchmark::State& state) {
   });
   api::ApiOptions options;
   options.http.port = 0;
+  options.smoothing_ms = static_cast<int>(state.range(1));
   auto server = std::move(api::ApiServer::start(options, {tokenizer, chat_template})).value();
   server->attach_engine(engine);
   double cpu = 0;
@@ -100,7 +101,7 @@ void BM_StreamedTokens(benchmark::State& state) {
   state.counters["cpu_us/token"] = cpu * 1e6 / static_cast<double>(std::max<int64_t>(tokens, 1));
   state.counters["tokens/s"] = benchmark::Counter(static_cast<double>(tokens), benchmark::Counter::kIsRate);
 }
-BENCHMARK(BM_StreamedTokens)->Arg(1)->Arg(4)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(BM_StreamedTokens)->ArgsProduct({{1, 4}, {0, 400}})->Unit(benchmark::kMillisecond)->UseRealTime();
 
 }  // namespace
 }  // namespace firesteel

@@ -33,12 +33,12 @@ do_pack() {
   du -sh "$dev"
 }
 
-targets="gpu_test ops_cuda_test cuda_pack_test bench_kernels ops_hyper_test ops_attention_test ops_indexer_test
+targets="gpu_test ops_cuda_test cuda_pack_test ops_hyper_test ops_attention_test ops_indexer_test
   ops_kda_test ops_linear_test ops_moe_test ops_rows_test model_cuda_test engine_exactness engine_ranks firesteel_core"
 
 do_build() {
   local archs=${ARCHS:-$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)}
-  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DFIRESTEEL_BENCH=ON -DFIRESTEEL_CUDA=ON \
+  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DFIRESTEEL_CUDA=ON \
     "-DFIRESTEEL_FOLDERS=base;tensor;quant;gpu;comm;ops;ops/cuda;model;cache;decode;engine;core;support;ops_cuda;model_cuda" \
     -DOPENSSL_INCLUDE_DIR="$PWD/$dev/usr/include" \
     -DOPENSSL_CRYPTO_LIBRARY="$PWD/$dev/usr/lib/x86_64-linux-gnu/libcrypto.so" \
@@ -90,10 +90,10 @@ do_sanitize() {
 }
 
 do_bench() {
-  # shellcheck disable=SC2086
-  timeout "${BENCH_SECONDS:-150}" "$build/bench/bench_kernels" --commit "$(cat $dev/commit)" --json "$out/kernels.json" \
-    ${BENCH_ARGS:-} 2>&1 | tee "$out/kernels.txt"
   local core=$build/src/app/firesteel_core dense
+  # shellcheck disable=SC2086
+  timeout "${BENCH_SECONDS:-150}" "$core" bench kernels --json "$out/kernels.json" ${BENCH_ARGS:-} 2>&1 |
+    tee "$out/kernels.txt"
   for dense in ${DENSE:-q4 bf16}; do
     timeout 60 "$core" bench decode --synthetic glm-5.3-flash --rank-of 2 --device cuda --dense $dense --prompt 8192 \
       --tokens 64 --streams 1,2,4,8 --json "$out/decode-$dense.json"

@@ -65,12 +65,27 @@ ModelBenches::ModelBenches(CLI::App& bench) {
   add_number_list(prefill_app_, "--lengths", &prefill_.lengths, "prompt lengths in tokens", 1, 1 << 21)
       ->capture_default_str();
   add_json_option(prefill_app_, &prefill_.json_file);
+
+  kernels_app_ =
+      bench.add_subcommand("kernels", "each operation alone on a GPU, at the shapes of one rank of two");
+  kernels_app_
+      ->add_option("--filter", kernels_.filter, "only cases whose name holds this: experts, linear q4, …")
+      ->type_name("TEXT");
+  add_number_list(kernels_app_, "--rows", &kernels_.rows, "rows of a call", 1, 2048)->capture_default_str();
+  kernels_app_->add_option("--kv", kernels_.kv, "format of the context: bf16 or fp8")
+      ->check(CLI::IsMember({"bf16", "fp8"}))
+      ->capture_default_str();
+  kernels_app_->add_flag("--once", kernels_.once, "every case once and untimed, for a profiler");
+  add_json_option(kernels_app_, &kernels_.json_file);
 }
 
-bool ModelBenches::chosen() const { return decode_app_->parsed() || prefill_app_->parsed(); }
+bool ModelBenches::chosen() const {
+  return decode_app_->parsed() || prefill_app_->parsed() || kernels_app_->parsed();
+}
 
 int ModelBenches::run(const std::string& command) {
-  decode_.command = prefill_.command = command;
+  decode_.command = prefill_.command = kernels_.command = command;
+  if (kernels_app_->parsed()) return run_bench_kernels(kernels_);
   return decode_app_->parsed() ? run_bench_decode(decode_) : run_bench_prefill(prefill_);
 }
 

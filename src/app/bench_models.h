@@ -32,7 +32,16 @@ struct BenchPrefillOptions {
 };
 int run_bench_prefill(const BenchPrefillOptions& options);
 
-/// `decode` and `prefill` under the bench command.
+struct BenchKernelsOptions {
+  std::string filter;       // cases whose name holds it; "": all
+  bool once = false;        // every case once, untimed: for a profiler
+  std::string kv = "bf16";  // or fp8
+  std::vector<int> rows = {1, 2, 4, 8, 16, 32, 512, 2048};
+  std::string json_file, command;
+};
+int run_bench_kernels(const BenchKernelsOptions& options);
+
+/// `decode`, `prefill` and `kernels` under the bench command.
 class ModelBenches {
  public:
   /// Adds them; this object must outlive the parsing.
@@ -42,9 +51,10 @@ class ModelBenches {
   int run(const std::string& command);
 
  private:
-  CLI::App *decode_app_, *prefill_app_;
+  CLI::App *decode_app_, *prefill_app_, *kernels_app_;
   BenchDecodeOptions decode_;
   BenchPrefillOptions prefill_;
+  BenchKernelsOptions kernels_;
 };
 
 /// The command line as one string.

@@ -113,6 +113,12 @@ struct Sum {
   void call(const Json& name, const Json& arguments) {
     calls += name.get<std::string>() + "(" + arguments.get<std::string>() + ")";
   }
+  /// More arguments of the latest call.
+  void more(const Json& arguments) {
+    require(!calls.empty());
+    calls.pop_back();
+    calls += arguments.get<std::string>() + ")";
+  }
 };
 
 struct Step {
@@ -153,7 +159,13 @@ void perform(const std::vector<Step>& steps, const Settings& s, ReplyEnd end, bo
         append_json_string(step.text, false, &arguments);
         arguments += "}";
         const std::string name = step.text.size() % 2 ? "custom" : "f";
-        writer->call(step.choice, {"call_1", name, arguments});
+        if (s.route == Route::kChat && expected != nullptr && step.text.size() % 3 == 0) {
+          writer->call_begun(step.choice, "call_1", name);
+          writer->call_arguments(step.choice, arguments.substr(0, 5));
+          writer->call_arguments(step.choice, arguments.substr(5));
+        } else {
+          writer->call(step.choice, {"call_1", name, arguments});
+        }
         if (!sum || s.route == Route::kCompletion) break;
         const bool as_text = name == "custom" && s.route == Route::kResponses;
         sum->call(name, as_text ? step.text : arguments);
@@ -191,8 +203,13 @@ void add_chat(const Json& choice, const Json& message, bool completion, Sum* sum
   sum->content += text(message, completion ? "text" : "content");
   sum->reasoning += text(message, "reasoning_content");
   if (message.contains("tool_calls"))
-    for (const Json& call : message["tool_calls"])
-      sum->call(call["function"]["name"], call["function"]["arguments"]);
+    for (const Json& call : message["tool_calls"]) {
+      if (call.contains("id")) {
+        sum->call(call["function"]["name"], call["function"]["arguments"]);
+      } else {
+        sum->more(call["function"]["arguments"]);
+      }
+    }
   sum->finish += text(choice, "finish_reason");
 }
 

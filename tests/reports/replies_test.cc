@@ -30,12 +30,18 @@ TEST_F(Reports, N38ACycleInTheThinkBlock) {
   append(reply.ids, ids("Answer.<|user|>"));
   play(reply);
   Json body = chat(R"("max_tokens":1000)");
-  EXPECT_EQ(send(body).content, "") << "without the guard all is reasoning";
+  const Got free = send(body);
+  EXPECT_EQ(free.content, "") << "without the guard all is reasoning";
+  EXPECT_FALSE(free.chunks.back()["server_stats"].contains("think_cut"));
   ApiOptions guarded = options();
   guarded.loop_guard = true;
   start(guarded, engine_info());
-  const Got got = send(body);
-  EXPECT_NE(got.content.find("Answer."), std::string::npos) << got;
+  for (const bool stream : {false, true}) {
+    body["stream"] = stream;
+    const Got got = send(body);
+    EXPECT_NE(got.content.find("Answer."), std::string::npos) << got;
+    EXPECT_EQ(got.chunks.back()["server_stats"].value("think_cut", false), true);
+  }
 }
 
 TEST_F(Reports, N40ASecondAnswerBehindTheFirst) {
