@@ -82,6 +82,22 @@ const checks = {
     assert.equal(await reply.text, 'The sum is 12, é 雨.');
     for (const kind of ['reasoning-delta', 'tool-call', 'tool-result', 'text-delta', 'finish']) assert.ok(kinds.has(kind), kind);
   },
+  async 'arguments as they are written'() {
+    const seen = [], deltas = {};
+    const incremental = modelOf(server, { fetch: (url, init) => {
+      const body = JSON.parse(init.body);
+      body.stream_options = { ...body.stream_options, tool_arguments: 'incremental' };
+      return fetch(url, { ...init, body: JSON.stringify(body) });
+    } });
+    const reply = streamText({ model: incremental, prompt: 'sum of 5 and 7', tools: tools(seen), stopWhen: stepCountIs(5) });
+    for await (const part of reply.fullStream) {
+      assert.notEqual(part.type, 'error', String(part.error));
+      if (part.type === 'tool-input-delta') (deltas[part.id] ??= []).push(part.delta);
+    }
+    assert.deepEqual(seen, expected);
+    assert.equal(await reply.text, 'The sum is 12, é 雨.');
+    assert.ok(Object.values(deltas).some((pieces) => pieces.length > 2), JSON.stringify(deltas));
+  },
   async 'a limit is reported as such'() {
     const reply = await generateText({ model, prompt: 'cut', maxOutputTokens: 8 });
     assert.equal(reply.finishReason, 'length');
