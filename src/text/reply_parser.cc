@@ -205,9 +205,11 @@ void ReplyParser::follow(std::string_view text, bool whole) {
 /// An answer that is nothing but {"name": <an offered tool>, …} is a call. False: held back.
 bool ReplyParser::read_bare_json(size_t& at, Ending ending) {
   if (in_think_ || !tools_ || !answer_empty_) return true;
-  const std::string_view text = std::string_view(held_).substr(at);
-  const std::string_view body = text.substr(blanks_at(text));
-  if (body.empty() || body[0] != '{') return true;
+  const size_t blanks = blanks_at(std::string_view(held_).substr(at));
+  if (at + blanks == held_.size() || held_[at + blanks] != '{') return true;
+  say(std::string_view(held_).substr(at, blanks));  // they may have come alone
+  at += blanks;
+  const std::string_view body = std::string_view(held_).substr(at);
   const int head = bare_json_ ? 1 : bare_head(body, *tools_);
   if (head == 0) return true;
   bare_json_ = head == 1;

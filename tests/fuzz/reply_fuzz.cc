@@ -100,7 +100,7 @@ struct Journal final : ReplyEvents {
 
 std::string parsed(const ReplyOptions& options, std::string_view text, size_t step, bool cut) {
   Journal journal;
-  ReplyParser parser(options.in_think, !options.continues_text, options.tools, journal);
+  ReplyParser parser(options.in_think, !options.continues_text, options.tools, false, journal);
   for (size_t at = 0; at < text.size(); at += step) parser.push(text.substr(at, step));
   parser.finish(cut);
   return journal.text;
