@@ -257,10 +257,9 @@ TEST(Narrow, Fp8IsWithinHalfAPlaceAndKeepsItsGroups) {
       for (int64_t i = g * 128; i < std::min(k, g * 128 + 128); ++i) {
         const auto at = static_cast<size_t>(i);
         const double v = bf16_to_f32(fp8_value(codes[at], scales[static_cast<size_t>(g)]));
-        // Half of e4m3's last place, or of its least step, and the roundings of scale and value.
-        EXPECT_LE(std::fabs(v - w[at]),
-                  std::max(std::fabs(w[at]) * (1 / 16.0 + 1 / 128.0), scale * 0x1p-10 * 1.01))
-            << w[at];
+        // Half of e4m3's last place, or of its least step, and the rounding of the value to bf16.
+        const double half = std::max(std::fabs(w[at]) * 0x1p-4, scale * 0x1p-10);
+        EXPECT_LE(std::fabs(v - w[at]), half * (1 + 1e-6) + std::fabs(w[at]) * 0x1p-8) << w[at];
       }
     }
     // A part that begins at a whole group has the same codes.
