@@ -27,7 +27,7 @@ if(FIRESTEEL_FUZZ)
   if(FIRESTEEL_FUZZ STREQUAL "FAST")
     # For many millions of inputs: coverage alone, several times as fast.
     target_compile_options(firesteel_flags INTERFACE -fsanitize-coverage=inline-8bit-counters,pc-table)
-  else()
+  elseif(NOT FIRESTEEL_FUZZ STREQUAL "RANDOM")
     target_compile_options(firesteel_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined
       -fno-sanitize-recover=all)
     target_link_options(firesteel_flags INTERFACE -fsanitize=address,undefined)
@@ -77,7 +77,8 @@ function(firesteel_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
 
-# firesteel_fuzz(NAME SOURCES … DEPENDS …): a libFuzzer program NAME; needs clang and -DFIRESTEEL_FUZZ=ON.
+# firesteel_fuzz(NAME SOURCES … DEPENDS …): a libFuzzer program NAME; needs clang and -DFIRESTEEL_FUZZ=ON or FAST. With
+# RANDOM a program that makes random inputs itself.
 function(firesteel_fuzz name)
   if(NOT FIRESTEEL_FUZZ)
     return()
@@ -85,7 +86,11 @@ function(firesteel_fuzz name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE firesteel_flags ${ARG_DEPENDS})
-  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  if(FIRESTEEL_FUZZ STREQUAL "RANDOM")
+    target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/fuzz/random_inputs.cc)
+  else()
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  endif()
   add_dependencies(fuzzers ${name})
 endfunction()
 
