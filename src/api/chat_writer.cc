@@ -180,10 +180,10 @@ class StreamChatWriter final : public ReplyWriter {
       append_function(call, &function);
       return chunk(choice, function + "}");
     }
-    begin_call(choice, calls_[choice]++, call);
+    begin_call(choice, call);
   }
   void call_begun(int choice, const std::string& id, const std::string& name) override {
-    begin_call(choice, calls_[choice]++, {id, name, ""});
+    begin_call(choice, {id, name, ""});
   }
   void call_arguments(int choice, std::string_view json) override {
     std::string delta =
@@ -253,8 +253,8 @@ class StreamChatWriter final : public ReplyWriter {
     out_.append(",\"finish_reason\":null");
     close_chunk();
   }
-  void begin_call(int choice, int index, const ReplyCall& call) {
-    std::string delta = "{\"tool_calls\":[{\"index\":" + std::to_string(index) + ",";
+  void begin_call(int choice, const ReplyCall& call) {
+    std::string delta = "{\"tool_calls\":[{\"index\":" + std::to_string(calls_[choice]++) + ",";
     append_call(call, &delta);
     chunk(choice, delta + "}]}");
   }

@@ -20,8 +20,4 @@ size_t Pacer::due(size_t waiting, Clock::time_point now) const {
   return earlier + until - sent;
 }
 
-Pacer::Clock::time_point Pacer::next(size_t waiting, Clock::time_point now) const {
-  return time_of(events_ - (waiting - due(waiting, now)));
-}
-
 }  // namespace firesteel::api

@@ -22,8 +22,9 @@ class Pacer {
   void round(size_t events, Clock::time_point now);
   /// How many of `waiting` events, the oldest first, go out now.
   size_t due(size_t waiting, Clock::time_point now) const;
-  /// When due(waiting, …) grows; only with due(waiting, now) < waiting.
-  Clock::time_point next(size_t waiting, Clock::time_point now) const;
+  /// When the oldest of `waiting` events is due; those that were due are out, so that these are all of the
+  /// latest round.
+  Clock::time_point next(size_t waiting) const { return time_of(events_ - waiting); }
 
  private:
   /// When event `i` of the latest round is due.

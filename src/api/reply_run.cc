@@ -131,11 +131,10 @@ void ReplyRun::pump() {
 
 /// Comes back when the next event that is held back is due.
 void ReplyRun::pump_later() {
-  const auto now = Pacer::Clock::now();
   std::optional<Pacer::Clock::time_point> next;
   for (const auto& c : choices_)
     if (!c->waiting.empty())
-      next = std::min(next.value_or(Pacer::Clock::time_point::max()), c->pacer.next(c->waiting.size(), now));
+      next = std::min(next.value_or(Pacer::Clock::time_point::max()), c->pacer.next(c->waiting.size()));
   if (!next || (next_pump_ && *next_pump_ <= *next)) return;
   next_pump_ = next;
   exchange_->post_at(*next, [weak = weak_from_this(), at = *next] {
@@ -169,10 +168,7 @@ bool ReplyRun::pump_choice(int index) {
     c.text.push(token, pieces);
     if (c.scores && !c.text.ended())
       c.scores->push(c.read, service_->text.tokenizer->token_bytes(token), in_think);
-    if (pieces.empty()) continue;
-    // With smoothing an event is one token's text, otherwise what was read at once.
-    if (c.pacer.on() || c.waiting.empty()) c.waiting.emplace_back();
-    show(c, pieces, &c.waiting.back());
+    show(c, pieces);
   }
   c.meter.advance(c.read, c.generation->times());
   const auto now = Pacer::Clock::now();
@@ -210,8 +206,12 @@ bool ReplyRun::pump_choice(int index) {
   return false;
 }
 
-// Puts pieces into an event; pieces of a kind become one.
-void ReplyRun::show(Choice& c, std::vector<ReplyPiece>& pieces, Event* out) {
+// Puts a token's pieces behind those that wait. With smoothing they are an event of their own, otherwise an
+// event is what was read at once. Pieces of a kind become one.
+void ReplyRun::show(Choice& c, std::vector<ReplyPiece>& pieces) {
+  if (pieces.empty()) return;
+  if (c.pacer.on() || c.waiting.empty()) c.waiting.emplace_back();
+  Event* out = &c.waiting.back();
   for (ReplyPiece& piece : pieces) {
     std::vector<size_t> tokens;
     if (c.scores) c.scores->show(piece, &tokens);
@@ -299,10 +299,7 @@ void ReplyRun::end_choice(int index, ReplyEnd end, std::optional<int32_t> stop_t
   c.ended = true;
   std::vector<ReplyPiece> pieces;
   c.text.finish(end == ReplyEnd::kLength ? ReplyEnding::kLength : ReplyEnding::kEnd, pieces);
-  if (!pieces.empty()) {
-    if (c.pacer.on() || c.waiting.empty()) c.waiting.emplace_back();
-    show(c, pieces, &c.waiting.back());
-  }
+  show(c, pieces);
   write_waiting(index, c.waiting.size());
   if (service_->memory != nullptr && !plan_.conversation.empty() && !c.calls.empty())
     service_->memory->remember(plan_.conversation, std::move(c.reasoning), c.calls);

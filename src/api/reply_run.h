@@ -56,7 +56,7 @@ class ReplyRun final : public std::enable_shared_from_this<ReplyRun> {
   bool pump_choice(int index);
   struct Shown;
   using Event = std::vector<Shown>;  // pieces that go out together
-  void show(Choice& c, std::vector<ReplyPiece>& pieces, Event* out);
+  void show(Choice& c, std::vector<ReplyPiece>& pieces);
   void write_waiting(int index, size_t count);
   void write_event(int index, Event& event);
   void give_sign(int index);

@@ -1,8 +1,11 @@
 #include "app/kernel_bench.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <random>
 
+#include "app/bench_stats.h"
 #include "ops/cuda/modules.h"
 #include "ops/cuda/pack.h"
 #include "ops/cuda/params.h"
@@ -191,9 +194,8 @@ void KernelBench::mma_rate() {
 
 void KernelBench::add(const std::string& name, int32_t rows, std::vector<double> times_us, double bytes,
                       double flops, const std::string& note) {
-  std::sort(times_us.begin(), times_us.end());
-  const double us = times_us[times_us.size() / 2], gb_s = bytes / us * 1e-3, tflop_s = flops / us * 1e-6,
-               share = copy_gb_s_ > 0 ? gb_s / copy_gb_s_ : 0;
+  const double us = percentile(std::move(times_us), 0.5), gb_s = bytes / us * 1e-3,
+               tflop_s = flops / us * 1e-6, share = copy_gb_s_ > 0 ? gb_s / copy_gb_s_ : 0;
   std::printf("%-44s %5d rows %10.1f us %8.0f GB/s %5.1f %% of copy %7.1f TFLOP/s  %s\n", name.c_str(), rows,
               us, gb_s, share * 100, tflop_s, note.c_str());
   std::fflush(stdout);
