@@ -1,7 +1,6 @@
 #include "quant/narrow.h"
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 
 // x86-64-v3 has AVX2 and FMA but promises no AES; Highway would otherwise fall back to SSSE3.
@@ -102,41 +101,28 @@ bool regress(const float* w, float base, const float* codes, Fit& out) {
   return true;
 }
 
-/// Codes and least squares in turn from `at` until nothing is gained; `codes` are those of the result.
-Fit refine(const float* w, float base, Fit at, float* codes) {
-  constexpr int kRefinements = 6;
-  assign(w, at, codes);
-  for (int i = 0; i < kRefinements && at.error > 0.0f; ++i) {
+/// Ranges from the whole spread of the group down to about half of it, shrunk towards the middle and towards
+/// zero in turn (few large weights on one side); from the best of them, codes and least squares in turn until
+/// nothing is gained.
+Fit search(const float* w, float lo, float hi, float* codes) {
+  constexpr int kSteps = 16, kRefinements = 6;
+  const float middle = lo + (hi - lo) * 0.5f;
+  Fit best;
+  for (int i = 0; i < kSteps; ++i) {
+    const float part = 1.0f - 0.03f * static_cast<float>(i), to = i % 2 == 0 ? middle : 0.0f;
+    const float low = to + (lo - to) * part, high = to + (hi - to) * part;
+    Fit f = allowed((high - low) * (1.0f / 15.0f), low);
+    f.error = assign(w, f, codes);
+    if (i == 0 || f.error < best.error) best = f;
+    if (best.error == 0.0f) break;
+  }
+  best.error = assign(w, best, codes);
+  for (int i = 0; i < kRefinements && best.error > 0.0f; ++i) {
     Fit f;
     float other[kGroup];
-    if (!regress(w, base, codes, f)) break;
+    if (!regress(w, lo, codes, f)) break;
     f.error = assign(w, f, other);
-    if (!(f.error < at.error)) break;
-    at = f;
-    std::copy_n(other, kGroup, codes);
-  }
-  return at;
-}
-
-/// Ranges that leave out up to a quarter of the group's spread at either end; the best few of them are
-/// refined, since a descent ends in the valley that it starts in.
-Fit search(const float* w, float lo, float hi, float* codes) {
-  constexpr int kCuts = 6, kStarts = 2;
-  Fit starts[kCuts * kCuts];
-  for (int i = 0; i < kCuts * kCuts; ++i) {
-    const float part = (hi - lo) * 0.05f;
-    const float low = lo + part * static_cast<float>(i / kCuts),
-                high = hi - part * static_cast<float>(i % kCuts);
-    starts[i] = allowed((high - low) * (1.0f / 15.0f), low);
-    starts[i].error = assign(w, starts[i], codes);
-  }
-  std::partial_sort(starts, starts + kStarts, std::end(starts),
-                    [](const Fit& a, const Fit& b) { return a.error < b.error; });
-  Fit best = refine(w, lo, starts[0], codes);
-  for (int i = 1; i < kStarts && best.error > 0.0f; ++i) {
-    float other[kGroup];
-    const Fit f = refine(w, lo, starts[i], other);
-    if (!(f.error < best.error)) continue;
+    if (!(f.error < best.error)) break;
     best = f;
     std::copy_n(other, kGroup, codes);
   }

@@ -95,7 +95,7 @@ TEST(Narrow, TheSearchBeatsShrinkingAndIsNearTheBest) {
   // a few large groups would decide.
   double of_shrinking = 0, of_best[3] = {};
   int worse = 0;
-  constexpr int kGroups = 390, kOfAKind = kGroups / 3;
+  constexpr int kGroups = 780, kOfAKind = kGroups / 3;
   for (int g = 0; g < kGroups; ++g) {
     std::vector<float> w(kQ4Group);
     // Gaussian, heavy-tailed, one-sided.
@@ -121,7 +121,9 @@ TEST(Narrow, TheSearchBeatsShrinkingAndIsNearTheBest) {
       "(one-sided); worse than shrinking in %d of %d groups\n",
       of_shrinking, of_best[0], of_best[1], of_best[2], worse, kGroups);
   EXPECT_LT(of_shrinking, 0.9);
-  for (const double kind : of_best) EXPECT_LT(kind, 1.05);
+  // Not nearer on purpose: searches within 1.03 cut large weights off and cost more of the model's quality
+  // (docs/decisions.md 20).
+  for (const double kind : of_best) EXPECT_LT(kind, 1.1);
   EXPECT_LT(worse, kGroups / 10);  // a search by descent ends in another valley now and then
 }
 
@@ -136,7 +138,7 @@ TEST(Narrow, Q4GaussianErrorIsWhatFourBitsCanDo) {
     power += std::pow(w[i], 2);
   }
   std::printf("relative error of q4 on Gaussian weights: %.5f\n", std::sqrt(error / power));
-  EXPECT_LT(std::sqrt(error / power), 0.083);
+  EXPECT_LT(std::sqrt(error / power), 0.0845);
   // The planted fault: codes moved by one show as an error far beyond that.
   double moved = 0;
   for (size_t i = 0; i < w.size(); ++i) {
