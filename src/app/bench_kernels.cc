@@ -60,15 +60,24 @@ void bench_experts(KernelBench& b, int32_t bits, Codebook codebook, bool prompt)
   float* part = b.zeros<float>(most * kHidden);
   float* weight = b.floats(most * kTop, 0.125f);
   std::mt19937 random(7);
-  // The shared expert, one for each call of a case.
+  // The shared expert and the router, one for each call of a case.
   constexpr int kRoutings = 16;
   std::vector<ExpertWeights> with_shared(kRoutings, w);
+  std::vector<RouterWeights> routers(kRoutings);
   for (ExpertWeights& s : with_shared) {
-    s.shared_gate = b.matrix(MatrixFormat::kBf16, kExpertWidth, kHidden);
-    s.shared_up = b.matrix(MatrixFormat::kBf16, kExpertWidth, kHidden);
-    s.shared_down = b.matrix(MatrixFormat::kBf16, kHidden, kExpertWidth, 2);
+    s.shared_gate = b.matrix(MatrixFormat::kQ4, kExpertWidth, kHidden);
+    s.shared_up = b.matrix(MatrixFormat::kQ4, kExpertWidth, kHidden);
+    s.shared_down = b.matrix(MatrixFormat::kQ4, kHidden, kExpertWidth, 2);
   }
-  const double shared_bytes = 3 * matrix_size(with_shared[0].shared_gate);
+  for (RouterWeights& r : routers) {
+    r.weight = b.matrix(MatrixFormat::kBf16, kExperts, kHidden);
+    r.bias = b.floats(kExperts, 0.5f);
+    r.experts = kExperts;
+    r.top_k = kTop;
+  }
+  const double shared_bytes = 3 * matrix_size(with_shared[0].shared_gate),
+               router_bytes = matrix_size(routers[0].weight);
+  auto* chosen = b.zeros<int32_t>(most * kTop);
   for (const int32_t rows : b.rows()) {
     if (rows > 64 && !prompt) continue;
     const int routings = rows > 64 ? 2 : kRoutings;
@@ -98,13 +107,23 @@ void bench_experts(KernelBench& b, int32_t bits, Codebook codebook, bool prompt)
         name, rows, routings, distinct * expert_bytes, flops,
         [&](int i) { b.ops().experts(Stage::kMain, w, x, idx[static_cast<size_t>(i)], weight, part); }, note);
     b.time(
-        std::string(name) + " + shared bf16", rows, routings, distinct * expert_bytes + shared_bytes,
+        std::string(name) + " + shared 4 bits", rows, routings, distinct * expert_bytes + shared_bytes,
         flops * (kTop + 1) / kTop,
         [&](int i) {
           const auto at = static_cast<size_t>(i);
           b.ops().experts(Stage::kMain, with_shared[at], x, idx[at], weight, part);
         },
         note);
+    // Its own rows choose, so how many experts meet is its own too: read off at one row.
+    if (rows > 8) continue;
+    b.time(
+        std::string(name) + " + shared 4 bits + router", rows, routings,
+        rows * kTop * expert_bytes + shared_bytes + router_bytes, flops * (kTop + 1) / kTop,
+        [&](int i) {
+          const auto at = static_cast<size_t>(i);
+          b.ops().moe(Stage::kMain, routers[at], with_shared[at], x, chosen, weight, part);
+        },
+        "every pair counted");
   }
 }
 

@@ -3,6 +3,18 @@
 
 namespace firesteel {
 
+void TextModel::prefetch_feed_forward(const Block& block) {
+  if (block.dense) {
+    const DenseMlp& w = *block.dense;
+    const Matrix* const ws[] = {&w.gate_up[0], &w.gate_up[1], &w.down};
+    ops_.prefetch(ws);
+  } else {
+    const MoeLayer& w = *block.moe;
+    const Matrix* const ws[] = {&w.router.weight, &w.w.shared_gate, &w.w.shared_up, &w.w.shared_down};
+    ops_.prefetch(ws);
+  }
+}
+
 void TextModel::feed_forward(int32_t layer, const Block& block, int32_t rows, ForwardHooks* hooks) {
   constexpr Stage kMain = Stage::kMain;
   if (block.dense) {
@@ -12,9 +24,13 @@ void TextModel::feed_forward(int32_t layer, const Block& block, int32_t rows, Fo
     ops_.linear_sliced(kMain, w.down, b_.glu, b_.part);
   } else {
     const MoeLayer& w = *block.moe;
-    ops_.router(kMain, w.router, b_.x, b_.expert_ids, b_.expert_weights);
-    if (hooks != nullptr) hooks->experts(layer, b_.expert_ids, b_.expert_weights, rows);
-    ops_.experts(kMain, w.w, b_.x, b_.expert_ids, b_.expert_weights, b_.part);
+    if (hooks == nullptr) {
+      ops_.moe(kMain, w.router, w.w, b_.x, b_.expert_ids, b_.expert_weights, b_.part);
+    } else {
+      ops_.router(kMain, w.router, b_.x, b_.expert_ids, b_.expert_weights);
+      hooks->experts(layer, b_.expert_ids, b_.expert_weights, rows);
+      ops_.experts(kMain, w.w, b_.x, b_.expert_ids, b_.expert_weights, b_.part);
+    }
   }
   exchange();
   if (hooks != nullptr) hooks->mlp_output(layer, b_.part, rows);

@@ -55,11 +55,33 @@ Result<std::unique_ptr<TextModel>> TextModel::create(const ModelConfig& config, 
   ASSIGN_OR_RETURN(std::byte* const arena, ops.allocate(carve(nullptr).bytes, "forward buffers"));
   m->b_ = carve(arena);
   ops.set_exchange(m->b_.exchange, m->b_.exchange_bytes);
-  const size_t scratch_bytes = ops.scratch_bytes(limits.max_rows);
+  m->place_planes(m->pages_, m->slots_);
+  const size_t scratch_bytes = std::max(ops.scratch_bytes(limits.max_rows), m->measure_scratch());
   ASSIGN_OR_RETURN(std::byte* const scratch, ops.allocate(scratch_bytes, "scratch"));
   ops.set_scratch(scratch, scratch_bytes);
-  m->place_planes(m->pages_, m->slots_);
   return m;
+}
+
+size_t TextModel::measure_scratch() {
+  // The longest contexts that pages can hold, and row counts on both sides of every choice of kernels that
+  // depends on them.
+  const int64_t positions = std::min<int64_t>(config_.max_positions, int64_t{limits_.pages} * kPageTokens);
+  const std::vector<int32_t> pages(static_cast<size_t>((positions + kPageTokens - 1) / kPageTokens), 0);
+  const std::vector<int32_t> tokens(static_cast<size_t>(limits_.max_rows), 0);
+  size_t most = 0;
+  const auto largest = static_cast<int32_t>(std::min<int64_t>(limits_.max_rows, positions));
+  for (int32_t next = 1, rows = 0; rows < largest; next *= 2) {
+    rows = std::min(next, largest);
+    const Segment segment{0, rows, static_cast<int32_t>(positions - rows), 0, 0};
+    const Batch batch{rows, std::span(tokens).first(static_cast<size_t>(rows)), {&segment, 1}, pages};
+    const std::span<const int32_t> logit_rows(all_rows_.data(),
+                                              static_cast<size_t>(std::min(rows, limits_.max_logit_rows)));
+    most = std::max(most, ops_.measure_scratch(batch, [&] {
+      issue(batch, logit_rows, nullptr);
+      if (has_mtp()) issue_mtp(batch, b_.hidden, logit_rows, nullptr);
+    }));
+  }
+  return most;
 }
 
 void TextModel::place_planes(std::byte* pages, std::byte* slots) {
@@ -165,11 +187,13 @@ void TextModel::issue(const Batch& batch, std::span<const int32_t> logit_rows, F
   for (int32_t i = 0; i < config_.layers; ++i) {
     const Layer& layer = weights_.layers[static_cast<size_t>(i)];
     attention(i, layer.block, batch, hooks);
+    prefetch_feed_forward(layer.block);
     ops_.hyper_next(Stage::kMain, layer.mlp_site, b_.part, b_.streams, b_.x, b_.post, b_.comb);
     feed_forward(i, layer.block, batch.rows, hooks);
     if (i + 1 < config_.layers) {
-      ops_.hyper_next(Stage::kMain, weights_.layers[static_cast<size_t>(i) + 1].attention_site, b_.part,
-                      b_.streams, b_.x, b_.post, b_.comb);
+      const Layer& next = weights_.layers[static_cast<size_t>(i) + 1];
+      prefetch_attention(next.block);
+      ops_.hyper_next(Stage::kMain, next.attention_site, b_.part, b_.streams, b_.x, b_.post, b_.comb);
     } else {
       ops_.hyper_post(Stage::kMain, b_.part, b_.post, b_.comb, config_.hidden, b_.streams);
     }

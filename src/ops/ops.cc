@@ -13,4 +13,10 @@ void Ops::linears(Stage stage, std::span<const LinearJob> jobs) {
   for (const LinearJob& job : jobs) linear(stage, job.ws, job.x, job.y);
 }
 
+void Ops::moe(Stage stage, const RouterWeights& r, const ExpertWeights& w, const Act* x, int32_t* idx,
+              float* weight, float* part) {
+  router(stage, r, x, idx, weight);
+  experts(stage, w, x, idx, weight, part);
+}
+
 }  // namespace firesteel

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <span>
@@ -239,6 +240,9 @@ class Ops {
                                       std::string_view what) = 0;  // 256-byte aligned, freed with Ops
   virtual void set_scratch(std::byte* scratch, size_t bytes) = 0;
   virtual void set_exchange(std::byte* buffer, size_t bytes) = 0;
+  /// Scratch that the ops of a forward of this batch take, found by issuing them without running any; 0 where
+  /// scratch_bytes() is exact. Before set_scratch.
+  virtual size_t measure_scratch(const Batch&, const std::function<void()>& /*issue*/) { return 0; }
   /// The ranks whose parts exchanges add up; not owned, may change between forwards (null: every rank is
   /// lost, and a forward fails). Never called where this is the only rank.
   virtual void connect(Communicator* comm) = 0;
@@ -268,6 +272,10 @@ class Ops {
   /// (which pass, which rows give logits).
   virtual bool begin(uint64_t key) = 0;
   virtual Status finish() = 0;  // waits; reports device faults
+
+  /// Names weights that the ops after the next one read, the first needed first: a backend may bring them
+  /// nearer while the next op leaves the memory idle. Changes no result.
+  virtual void prefetch(std::span<const Matrix* const>) {}
 
   /// streams[T,S,H] = S copies of the embedding row of each token.
   virtual void embed(Stage, const Matrix& table, Act* streams) = 0;
@@ -324,6 +332,10 @@ class Ops {
   /// then the slices as in linear_sliced: part [T, H].
   virtual void experts(Stage, const ExpertWeights& w, const Act* x, const int32_t* idx, const float* weight,
                        float* part) = 0;
+
+  /// router, then experts: the same bits; backends that wait for launches run parts of them together.
+  virtual void moe(Stage, const RouterWeights& r, const ExpertWeights& w, const Act* x, int32_t* idx,
+                   float* weight, float* part);
 
   /// Sum over ranks of `part` [T, n] in the fixed order of the four slices, in place between begin and end. A
   /// lost rank shows in finish().

@@ -17,6 +17,7 @@ struct ExpertCase {
   Codebook codebook;
   int32_t hidden = 512, width = 256;
   bool mixed = false;  // up of every other expert has one bit more than its gate
+  MatrixKeep shared_keep = MatrixKeep::kStored;
 };
 void PrintTo(const ExpertCase& c, std::ostream* out) {
   *out << "format " << static_cast<int>(c.format) << " bits " << c.bits << " slices " << c.slices
@@ -27,7 +28,7 @@ constexpr int32_t kExperts = 12, kTop = 4;
 
 struct Layer {
   std::vector<RawMatrix> gate, up, down;
-  RawMatrix shared[3];
+  RawMatrix shared[3], router;
 };
 
 Layer make_layer(Random& random, const ExpertCase& c) {
@@ -42,10 +43,14 @@ Layer make_layer(Random& random, const ExpertCase& c) {
     l.down.push_back(make(c.hidden, c.width, nullptr));
     l.down.back().slice(c.slices);
   }
-  l.shared[0] = RawMatrix::make(random, MatrixFormat::kBf16, c.width, c.hidden);
-  l.shared[1] = RawMatrix::make(random, MatrixFormat::kBf16, c.width, c.hidden);
-  l.shared[2] = RawMatrix::make(random, MatrixFormat::kBf16, c.hidden, c.width);
+  const auto shared = [&](int32_t n, int32_t k) {
+    return RawMatrix::make(random, MatrixFormat::kBf16, n, k, 0, Codebook::kMcg, nullptr, c.shared_keep);
+  };
+  l.shared[0] = shared(c.width, c.hidden);
+  l.shared[1] = shared(c.width, c.hidden);
+  l.shared[2] = shared(c.hidden, c.width);
   l.shared[2].slice(c.slices);
+  l.router = RawMatrix::make(random, MatrixFormat::kBf16, kExperts, c.hidden);
   return l;
 }
 
@@ -131,22 +136,63 @@ TEST_P(Experts, MatchTheDefinitionAndDoNotDependOnTheBatch) {
                      Floats(whole.begin() + 40 * c.hidden, whole.begin() + (40 + rows) * c.hidden),
                      "once more");
   }
+
+  // The router with them: the bits of the two apart, for any number of rows.
+  RouterWeights router;
+  router.weight = cuda_side()->load(layer.router);
+  router.bias = cuda_side()->f32(random.normals(kExperts, 0.3));
+  router.experts = kExperts;
+  router.top_k = kTop;
+  const auto route = [&](int32_t first, int32_t rows, bool together) {
+    Side& side = *cuda_side();
+    TestBatch batch;
+    batch.add(rows, 0, 0);
+    side.ops().bind(batch.view());
+    const auto count = static_cast<size_t>(rows), picks = count * kTop;
+    auto* ids = reinterpret_cast<int32_t*>(side.poisoned(picks));
+    float *weights = side.poisoned(picks), *part = side.poisoned(count * c.hidden);
+    Act* xs = side.act(Floats(x.begin() + first * c.hidden, x.begin() + (first + rows) * c.hidden));
+    if (together) {
+      side.ops().moe(Stage::kMain, router, cuda.w, xs, ids, weights, part);
+    } else {
+      side.ops().router(Stage::kMain, router, xs, ids, weights);
+      side.ops().experts(Stage::kMain, cuda.w, xs, ids, weights, part);
+    }
+    side.finish();
+    Floats result = side.read(part, count * c.hidden), chosen = side.read(weights, picks);
+    result.insert(result.end(), chosen.begin(), chosen.end());
+    for (const int32_t id : side.read(ids, picks)) result.push_back(static_cast<float>(id));
+    return result;
+  };
+  for (const auto& [first, rows] : {std::pair{0, 1}, {3, 1}, {30, 2}, {50, 8}, {60, 9}, {70, 33}}) {
+    const Floats apart = route(first, rows, false);
+    EXPECT_FALSE(same_bits(apart, route(first + 1, rows, false))) << "the control";
+    for (int32_t repeat = 0; repeat < 3; ++repeat)
+      expect_same_bits(route(first, rows, true), apart, "router and experts together");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Formats, Experts,
-    testing::Values(ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg},
-                    // Several units of K, the last of them short, in all products.
-                    ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg, 1664, 1408},
-                    ExpertCase{MatrixFormat::kExl3, false, false, 2, 5, Codebook::kMul1, 1664, 1408},
-                    ExpertCase{MatrixFormat::kExl3, false, true, 2, 4, Codebook::kMul1},
-                    ExpertCase{MatrixFormat::kExl3, true, false, 1, 3, Codebook::kMcg},
-                    ExpertCase{MatrixFormat::kExl3, false, true, 4, 2, Codebook::k3Inst},
-                    ExpertCase{MatrixFormat::kBf16, false, true, 2, 0, Codebook::kMcg},
-                    ExpertCase{MatrixFormat::kFp8Block, false, false, 2, 0, Codebook::kMcg},
-                    ExpertCase{MatrixFormat::kF32, false, false, 1, 0, Codebook::kMcg},
-                    ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg, 1152, 1408},
-                    ExpertCase{MatrixFormat::kExl3, true, false, 2, 5, Codebook::kMul1, 640, 384, true}));
+    testing::Values(
+        ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg},
+        // Several units of K, the last of them short, in all products.
+        ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg, 1664, 1408},
+        ExpertCase{MatrixFormat::kExl3, false, false, 2, 5, Codebook::kMul1, 1664, 1408},
+        ExpertCase{MatrixFormat::kExl3, false, true, 2, 4, Codebook::kMul1},
+        ExpertCase{MatrixFormat::kExl3, true, false, 1, 3, Codebook::kMcg},
+        ExpertCase{MatrixFormat::kExl3, false, true, 4, 2, Codebook::k3Inst},
+        ExpertCase{MatrixFormat::kBf16, false, true, 2, 0, Codebook::kMcg},
+        ExpertCase{MatrixFormat::kFp8Block, false, false, 2, 0, Codebook::kMcg},
+        ExpertCase{MatrixFormat::kF32, false, false, 1, 0, Codebook::kMcg},
+        ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg, 1152, 1408},
+        ExpertCase{MatrixFormat::kExl3, true, false, 2, 5, Codebook::kMul1, 640, 384, true},
+        ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg, 1664, 1408, false, MatrixKeep::kQ4},
+        ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMul1, 4096, 1024, false,
+                   MatrixKeep::kQ4},
+        ExpertCase{MatrixFormat::kExl3, false, true, 1, 3, Codebook::kMcg, 640, 384, false, MatrixKeep::kQ4},
+        ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg, 512, 256, false,
+                   MatrixKeep::kFp8}));
 
 }  // namespace
 }  // namespace firesteel::test

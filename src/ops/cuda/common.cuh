@@ -183,4 +183,15 @@ __device__ __forceinline__ int exl3_slot(int c) {
   return (c & ~31) + 8 * t + 4 * step + i;
 }
 
+/// 128 values of a row: signs and scales, Hadamard, fp16 in tensor-core order. One warp.
+__device__ __forceinline__ void rotate_128(const Bits16* x, const Bits16* suh, Bits16* y, int block) {
+  const int c = block * 128 + 4 * (threadIdx.x & 31);
+  float v[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] = from_bf16(x[c + i]) * from_f16(suh[c + i]);
+  hadamard128(v);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) y[exl3_slot(c + i)] = to_f16(v[i]);
+}
+
 }  // namespace firesteel::cuda

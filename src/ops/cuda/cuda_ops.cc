@@ -70,8 +70,27 @@ void CudaOps::set_scratch(std::byte* scratch, size_t bytes) {
   scratch_bytes_ = bytes;
 }
 
+size_t CudaOps::measure_scratch(const Batch& batch, const std::function<void()>& issue) {
+  bind(batch);
+  measuring_ = true;
+  measured_ = 0;
+  issue();
+  measuring_ = false;
+  status_ = Status();  // what is unsupported says so in the forward itself
+  return measured_;
+}
+
+void CudaOps::clear_part(float* part, int64_t count) {
+  if (!measuring_) check(device_->fill(stream_, part, 0, static_cast<size_t>(count) * sizeof(float)));
+}
+
 bool CudaOps::begin_scratch(size_t bytes) {
   if (!status_.ok()) return false;
+  if (measuring_) {
+    measured_ = std::max(measured_, bytes);
+    scratch_at_ = scratch_;
+    return true;
+  }
   if (bytes > scratch_bytes_) {
     check(stream_.synchronize());  // nothing may still use what is replaced
     auto grown = device_->allocate(bytes + bytes / 4, "scratch");
@@ -79,8 +98,7 @@ bool CudaOps::begin_scratch(size_t bytes) {
       check(grown.error());
       return false;
     }
-    recordings_.clear();  // they use the old memory
-    own_scratch_ = std::move(grown).value();
+    replace(own_scratch_, std::move(grown).value());
     scratch_ = own_scratch_.data();
     scratch_bytes_ = own_scratch_.size();
   }

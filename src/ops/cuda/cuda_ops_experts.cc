@@ -202,7 +202,7 @@ void CudaOps::shared_alone(const ExpertWeights& w, const Act* x, float* part) {
   if (!begin_scratch(shared_expert_bytes(w))) return;
   const float* const slices = shared_expert(w, x);
   if (slices == nullptr) {
-    check(device_->fill(stream_, part, 0, static_cast<size_t>(count) * sizeof(float)));
+    clear_part(part, count);
   } else {
     combine_slices(slices, count, w.shared_down.spec.slices, rows_, hidden, part);
   }
@@ -215,7 +215,10 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   if (w.width == 0) return shared_alone(w, x, part);
   const ExpertTable* table = expert_table(w);
   if (table == nullptr || !status_.ok()) return;
-  if (experts_few_apply(*table, w)) return experts_few(*table, w, x, idx, weight, part);
+  if (experts_few_apply(*table, w)) {
+    // Without a router the choice is only read.
+    return experts_few(*table, w, x, const_cast<int32_t*>(idx), const_cast<float*>(weight), part, nullptr);
+  }
   const MatrixSpec& gate = w.gate[0].spec;
   const MatrixSpec& down = w.down[0].spec;
   const int32_t hidden = gate.k, pairs_count = rows_ * w.top_k, slices = down.slices;

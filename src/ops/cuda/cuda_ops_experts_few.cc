@@ -1,10 +1,14 @@
-// The experts of few rows, all EXL3 (experts_few.cuh): three launches.
+// The experts of few rows, all EXL3, and their router (experts_begin.cu, experts_few.cuh): three launches.
 #include <algorithm>
 
 #include "ops/cuda/cuda_ops_impl.h"
 #include "ops/cuda/launch.h"
 
 namespace firesteel::cuda {
+
+namespace {
+constexpr int32_t kBeginUnits = 8;  // of K, that experts_begin takes: a warp each
+}
 
 bool CudaOps::experts_few_apply(const ExpertTable& table, const ExpertWeights& w) const {
   if (rows_ > kFewRows || rows_ * w.top_k > kMaxFewPairs) return false;
@@ -19,9 +23,41 @@ bool CudaOps::shared_within(const ExpertWeights& w) {
   const MatrixSpec& gate = w.shared_gate.spec;
   const MatrixSpec& down = w.shared_down.spec;
   const MatrixSpec& routed = w.down[0].spec;
-  return gate.format == MatrixFormat::kBf16 && w.shared_up.spec.format == MatrixFormat::kBf16 &&
-         down.format == MatrixFormat::kBf16 && gate.n == w.width && down.k == w.width &&
-         down.slices == routed.slices && std::equal(down.slice_end, down.slice_end + 4, routed.slice_end);
+  return (gate.format == MatrixFormat::kBf16 || gate.format == MatrixFormat::kQ4) &&
+         w.shared_up.spec.format == gate.format && down.format == gate.format && gate.n == w.width &&
+         gate.k <= kBeginUnits * kUnit && down.k == w.width && down.slices == routed.slices &&
+         std::equal(down.slice_end, down.slice_end + 4, routed.slice_end);
+}
+
+bool CudaOps::routes_few(const RouterWeights& w) const {
+  const MatrixSpec& spec = w.weight.spec;
+  return rows_ <= 8 && spec.format == MatrixFormat::kBf16 && spec.k % kGroupK == 0 &&
+         spec.k <= kBeginUnits * kUnit && w.experts <= 320 && w.groups == 1 && w.top_k <= 64;
+}
+
+ExpertsBeginParams CudaOps::router_begin_params(const RouterWeights& w, const Act* x, int32_t* idx,
+                                                float* weight, float* logits) const {
+  ExpertsBeginParams b{};
+  b.x = bits(x);
+  b.rows = rows_;
+  b.k = w.weight.spec.k;
+  b.units = (b.k + kUnit - 1) / kUnit;
+  b.router_blocks = static_cast<int32_t>(blocks_of(w.experts, kTileN));
+  b.router_weight = static_cast<const uint8_t*>(w.weight.data);
+  b.logits = logits;
+  b.router = router_params(w, idx, weight);
+  return b;
+}
+
+void CudaOps::moe(Stage stage, const RouterWeights& r, const ExpertWeights& w, const Act* x, int32_t* idx,
+                  float* weight, float* part) {
+  if (rows_ > 0 && status_.ok() && routes_few(r) && w.width > 0 && w.shared_suh) {
+    const ExpertTable* table = expert_table(w);
+    if (table != nullptr && status_.ok() && experts_few_apply(*table, w))
+      return experts_few(*table, w, x, idx, weight, part, &r);
+  }
+  router(stage, r, x, idx, weight);
+  experts(stage, w, x, idx, weight, part);
 }
 
 size_t CudaOps::shared_expert_bytes(const ExpertWeights& w) {
@@ -64,8 +100,8 @@ float* CudaOps::shared_expert(const ExpertWeights& w, const Act* x) {
   return out;
 }
 
-void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, const Act* x, const int32_t* idx,
-                          const float* weight, float* part) {
+void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, const Act* x, int32_t* idx,
+                          float* weight, float* part, const RouterWeights* router) {
   const MatrixSpec& gate = w.gate[0].spec;
   const MatrixSpec& down = w.down[0].spec;
   const int32_t hidden = gate.k, pairs = rows_ * w.top_k, units = (hidden + kUnit - 1) / kUnit;
@@ -74,61 +110,74 @@ void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, cons
   const bool within = shared_within(w);  // the shared expert is part of these kernels
   const int32_t shared_items = within ? (rows_ + 7) / 8 : 0;
   const auto count = [](int64_t a, int64_t b, int64_t c = 1) { return static_cast<size_t>(a * b * c); };
-  const size_t counters_size = count(pairs + shared_items, gate_blocks) + count(rows_, down_blocks),
+  const size_t counters_size = count(pairs, gate_blocks) + count(rows_, down_blocks),
                rotated_size = count(rotated_rows, hidden), sums_size = count(units, pairs, 2 * w.width),
                act_size = count(pairs, w.width), slices_size = count(down.slices, pairs, hidden),
-               shared_sums_size = within ? count(units, rows_, 2 * w.width) : 0,
+               logits_size = router != nullptr ? count(rows_, router->experts) : 0,
                shared_act_size = within ? count(rows_, w.width) : 0,
                shared_size = within ? count(down.slices, rows_, hidden) : 0;
   if (!begin_scratch(padded(count(pairs, sizeof(FewItem))) + padded(counters_size * 4) +
                      padded(rotated_size * 2) + padded(sums_size * 4) + padded(act_size * 2) +
-                     padded(slices_size * 4) + padded(shared_sums_size * 4) + padded(shared_act_size * 2) +
+                     padded(slices_size * 4) + padded(logits_size * 4) + padded(shared_act_size * 2) +
                      padded(shared_size * 4) + (within ? 0 : shared_expert_bytes(w)) + 4096)) {
     return;
   }
   ExpertFewParams p{};
   if (!within) p.shared = shared_expert(w, x);
 
-  FewBeginParams b{};
+  ExpertsBeginParams b{};
+  if (router != nullptr) {
+    b = router_begin_params(*router, x, idx, weight, take<float>(logits_size));
+  } else {
+    b.x = bits(x);
+    b.rows = rows_;
+    b.k = hidden;
+    b.units = units;
+  }
   b.idx = idx;
   b.table = table.refs;
   b.items = take<FewItem>(static_cast<size_t>(pairs));
   b.counters = take<int32_t>(counters_size);
   b.counter_count = static_cast<int32_t>(counters_size);
-  b.rows = rows_;
   b.top_k = w.top_k;
   b.by_pair = !w.shared_suh;
   b.suh = ref_of(w.gate[0]).suh;
-  b.x = bits(x);
-  b.y = take<Bits16>(rotated_size);
-  b.k = hidden;
-  run(kernels_.few_begin, {{static_cast<unsigned>(rotated_rows) + 1}, 1024}, b);
+  b.rotated = take<Bits16>(rotated_size);
+  if (within) {
+    b.shared_blocks = shared_items * (w.width / kTileN);
+    b.shared_q4 = w.shared_gate.spec.format == MatrixFormat::kQ4;
+    b.width = w.width;
+    b.limit = w.limit;
+    b.shared_gate = static_cast<const uint8_t*>(w.shared_gate.data);
+    b.shared_up = static_cast<const uint8_t*>(w.shared_up.data);
+    b.shared_act = take<Bits16>(shared_act_size);
+    p.shared_down = static_cast<const uint8_t*>(w.shared_down.data);
+    p.shared_act = b.shared_act;
+    p.shared = take<float>(shared_size);
+    p.shared_items = shared_items;
+    p.shared_q4 = b.shared_q4;
+  }
+  const int32_t first_blocks = std::max(b.router_blocks, 1);  // the router's, or the one that makes the items
+  run(kernels_.experts_begin,
+      {{static_cast<unsigned>(first_blocks + b.shared_blocks) +
+        static_cast<unsigned>(rotated_rows) * blocks_of(hidden, 1024)},
+       256},
+      b);
 
   p.items = b.items;
-  if (rows_ == 1) p.idx = idx;
+  if (rows_ == 1 && router == nullptr) p.idx = idx;
   p.table = table.refs;
-  p.x = b.y;
+  p.x = b.rotated;
   p.sums = take<float>(sums_size);
   p.act = take<Bits16>(act_size);
   p.slices = take<float>(slices_size);
   p.unit_stride = int64_t{2} * pairs * w.width;
   p.slice_stride = static_cast<int64_t>(pairs) * hidden;
   p.counters = b.counters;
-  p.row_counters = b.counters + count(pairs + shared_items, gate_blocks);
+  p.row_counters = b.counters + count(pairs, gate_blocks);
   p.weight = weight;
   p.part = part;
   p.shared_stride = static_cast<int64_t>(rows_) * hidden;
-  if (within) {
-    p.shared_gate = static_cast<const uint8_t*>(w.shared_gate.data);
-    p.shared_up = static_cast<const uint8_t*>(w.shared_up.data);
-    p.shared_down = static_cast<const uint8_t*>(w.shared_down.data);
-    p.shared_x = bits(x);
-    p.shared_sums = take<float>(shared_sums_size);
-    p.shared_act = take<Bits16>(shared_act_size);
-    p.shared = take<float>(shared_size);
-    p.shared_unit_stride = int64_t{2} * rows_ * w.width;
-    p.shared_items = shared_items;
-  }
   p.rows = rows_;
   p.k = hidden;
   p.width = w.width;
@@ -144,11 +193,16 @@ void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, cons
     p.slice_end[i] = down.slices == 1 ? down.k : down.slice_end[i];
   }
   p.limit = w.limit;
-  const auto items = static_cast<unsigned>(pairs + shared_items);
   run(kernels_of(gate).gate_up,
-      {{static_cast<unsigned>(2 * gate_blocks), items, blocks_of(units, p.units_a_block)}, 256}, p);
+      {{static_cast<unsigned>(2 * gate_blocks), static_cast<unsigned>(pairs),
+        blocks_of(units, p.units_a_block)},
+       256},
+      p);
   run(kernels_of(down).down,
-      {{static_cast<unsigned>(down_blocks), items, static_cast<unsigned>(down.slices)}, 256}, p);
+      {{static_cast<unsigned>(down_blocks), static_cast<unsigned>(pairs + shared_items),
+        static_cast<unsigned>(down.slices)},
+       256},
+      p);
 }
 
 }  // namespace firesteel::cuda

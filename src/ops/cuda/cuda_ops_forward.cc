@@ -1,5 +1,6 @@
 // A forward on the CUDA backend: the bound batch, recorded forwards, sums over ranks.
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/word_hash.h"
@@ -27,6 +28,7 @@ int32_t launch_position(int32_t position) {
 void CudaOps::bind(const Batch& batch) {
   check(device_->make_current());
   rows_ = batch.rows;
+  forget_ahead();
   segments_ = static_cast<int32_t>(batch.segments.size());
   max_position_ = 0;
   max_segment_rows_ = 0;
@@ -40,8 +42,7 @@ void CudaOps::bind(const Batch& batch) {
     check(stream_.synchronize());
     auto grown = device_->allocate(2 * bytes, "the batch tables");
     if (!grown.ok()) return check(grown.error());
-    bound_ = std::move(grown).value();
-    recordings_.clear();  // they read the old tables
+    replace(bound_, std::move(grown).value());
   }
   if (bytes > staging_.size()) return unsupported("a page table of more than 8 million pages");
   check(bound_copied_.synchronize());  // the staging memory is free again
@@ -71,11 +72,17 @@ void CudaOps::bind(const Batch& batch) {
   if (!alone_ && exchange_ != nullptr) exchange_->begin(rows_);
 }
 
+void CudaOps::replace(gpu::Buffer& buffer, gpu::Buffer with) {
+  old_buffers_.push_back(std::exchange(buffer, std::move(with)));
+  old_recordings_.push_back(std::exchange(recordings_, {}));
+}
+
 bool CudaOps::begin(uint64_t key) {
   if (rows_ > kFewRows || !status_.ok()) return true;
   const std::pair<uint64_t, uint64_t> shape{key, shape_key_};
   if (const auto found = recordings_.find(shape); found != recordings_.end()) {
-    gpu::Graph& graph = found->second;
+    gpu::Graph& graph = found->second.graph;
+    found->second.used = ++forwards_;
     if (graph.valid()) {
       check(graph.replay(stream_));
       return false;
@@ -85,8 +92,7 @@ bool CudaOps::begin(uint64_t key) {
     recording_ = &graph;
     return true;
   }
-  if (recordings_.size() >= kMaxRecordings) recordings_.clear();
-  recordings_.emplace(shape, gpu::Graph());
+  recordings_.emplace(shape, Recording{{}, ++forwards_});
   return true;
 }
 
@@ -101,6 +107,13 @@ Status CudaOps::finish() {
   }
   check(stream_.synchronize());
   if (!alone_ && exchange_ != nullptr) check(exchange_->finish());
+  old_buffers_.clear();
+  old_recordings_.clear();
+  if (recordings_.size() > kMaxRecordings) {
+    recordings_.erase(
+        std::min_element(recordings_.begin(), recordings_.end(),
+                         [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
+  }
   return std::exchange(status_, Status());
 }
 

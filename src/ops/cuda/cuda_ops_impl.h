@@ -41,6 +41,7 @@ class CudaOps final : public Ops {
   size_t scratch_bytes(int32_t rows) const override;
 
   Result<std::byte*> allocate(size_t bytes, std::string_view what) override;
+  size_t measure_scratch(const Batch& batch, const std::function<void()>& issue) override;
   void set_scratch(std::byte* scratch, size_t bytes) override;
   int load_threads() const override;
   Result<Matrix> load_matrix(const MatrixSpec& spec, MatrixSource& source, std::byte* dst) override;
@@ -57,6 +58,7 @@ class CudaOps final : public Ops {
   bool begin(uint64_t key) override;
   Status finish() override;
 
+  void prefetch(std::span<const Matrix* const> ws) override;
   void embed(Stage, const Matrix& table, Act* streams) override;
   void hyper_pre(Stage, const HyperSite& w, const Act* streams, Act* x, float* post, float* comb) override;
   void hyper_post(Stage, const float* y, const float* post, const float* comb, int32_t hidden,
@@ -81,6 +83,8 @@ class CudaOps final : public Ops {
   void router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, float* weight) override;
   void experts(Stage, const ExpertWeights& w, const Act* x, const int32_t* idx, const float* weight,
                float* part) override;
+  void moe(Stage, const RouterWeights& r, const ExpertWeights& w, const Act* x, int32_t* idx, float* weight,
+           float* part) override;
   size_t exchange_bytes(int ranks, int32_t rows, int32_t n) const override;
   uint64_t own_memory() const override;
   void set_exchange(std::byte* buffer, size_t bytes) override;
@@ -140,11 +144,13 @@ class CudaOps final : public Ops {
   void run(const gpu::Kernel<P>& kernel, const gpu::LaunchShape& shape, const P& params) {
     // A rank's part may be empty.
     if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
-    if (status_.ok()) check(device_->launch(stream_, kernel, shape, params));
+    if (status_.ok() && !measuring_) check(device_->launch(stream_, kernel, shape, params));
   }
   void check(Status status) {
     if (status_.ok() && !status.ok()) status_ = std::move(status);
   }
+  /// part := 0, `count` numbers.
+  void clear_part(float* part, int64_t count);
   void unsupported(const char* what) { check(Error{ErrorCode::kUnsupported, std::string("cuda: ") + what}); }
 
   /// Starts an op's scratch with at least `bytes` in all.
@@ -200,8 +206,14 @@ class CudaOps final : public Ops {
 
   /// Few rows of EXL3 experts of one kind: the short way (cuda_ops_experts_few.cc).
   bool experts_few_apply(const ExpertTable& table, const ExpertWeights& w) const;
-  void experts_few(const ExpertTable& table, const ExpertWeights& w, const Act* x, const int32_t* idx,
-                   const float* weight, float* part);
+  /// With a router, idx and weight are its choice, made in the first launch.
+  void experts_few(const ExpertTable& table, const ExpertWeights& w, const Act* x, int32_t* idx,
+                   float* weight, float* part, const RouterWeights* router);
+  /// Whether experts_begin takes this router.
+  bool routes_few(const RouterWeights& w) const;
+  RouterParams router_params(const RouterWeights& w, int32_t* idx, float* weight) const;
+  ExpertsBeginParams router_begin_params(const RouterWeights& w, const Act* x, int32_t* idx, float* weight,
+                                         float* logits) const;
   /// Whether those kernels take the shared expert too.
   static bool shared_within(const ExpertWeights& w);
   /// The shared expert's slices [slices, rows, hidden] in scratch; nullptr without one.
@@ -226,11 +238,33 @@ class CudaOps final : public Ops {
   std::byte* scratch_ = nullptr;
   std::byte* scratch_at_ = nullptr;
   size_t scratch_bytes_ = 0;
+  bool measuring_ = false;  // ops only say what scratch they need
+  size_t measured_ = 0;
   Status status_;
 
-  // Forwards by pass and shape; valid once recorded, which is the second time.
-  std::map<std::pair<uint64_t, uint64_t>, gpu::Graph> recordings_;
+  // What prefetch() named and no launch has asked for yet.
+  PrefetchParams ahead_{};
+  int32_t ahead_count_ = 0;
+  int64_t ahead_bytes_ = 0;
+  /// The blocks of a launch that ask for it: 0 or kPrefetchBlocks.
+  unsigned take_ahead(PrefetchParams& to);
+  void forget_ahead();
+
+  /// A forward of one pass and shape; valid once recorded, which is the second time.
+  struct Recording {
+    gpu::Graph graph;
+    uint64_t used = 0;  // the forward that used it last, counted
+  };
+  using Recordings = std::map<std::pair<uint64_t, uint64_t>, Recording>;
+  Recordings recordings_;
   gpu::Graph* recording_ = nullptr;  // the one being recorded
+  uint64_t forwards_ = 0;
+  // What the driver may only take back when nothing runs: other ranks of this process may be waiting on the
+  // GPU for this one until its forward has ended.
+  std::vector<gpu::Buffer> old_buffers_;
+  std::vector<Recordings> old_recordings_;
+  /// Memory that recordings use is replaced.
+  void replace(gpu::Buffer& buffer, gpu::Buffer with);
 
   bool alone_ = true;
   std::unique_ptr<HostExchange> exchange_;

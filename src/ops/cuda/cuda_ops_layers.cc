@@ -61,11 +61,7 @@ void CudaOps::glu(Stage, const Act* gate_up, int32_t width, float limit, Act* ou
   run(kernels_.glu, {{blocks_of(width, 256), static_cast<unsigned>(rows_)}, 256}, p);
 }
 
-void CudaOps::router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, float* weight) {
-  if (rows_ == 0) return;
-  if (w.experts > 1024 || w.top_k > 64 || w.groups > 64) {
-    return unsupported("more than 1024 experts, 64 a token or 64 groups");
-  }
+RouterParams CudaOps::router_params(const RouterWeights& w, int32_t* idx, float* weight) const {
   RouterParams r{};
   r.bias = w.bias;
   r.idx = idx;
@@ -77,18 +73,24 @@ void CudaOps::router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, 
   r.top_groups = w.top_groups;
   r.norm_topk = w.norm_topk;
   r.factor = w.factor;
+  return r;
+}
+
+void CudaOps::router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, float* weight) {
+  if (rows_ == 0) return;
+  if (w.experts > 1024 || w.top_k > 64 || w.groups > 64) {
+    return unsupported("more than 1024 experts, 64 a token or 64 groups");
+  }
+  if (routes_few(w)) {
+    const auto logits = static_cast<size_t>(rows_) * static_cast<size_t>(w.experts);
+    if (!begin_scratch(padded(logits * sizeof(float)))) return;
+    const ExpertsBeginParams b = router_begin_params(w, x, idx, weight, take<float>(logits));
+    return run(kernels_.experts_begin, {{static_cast<unsigned>(b.router_blocks)}, 256}, b);
+  }
+  RouterParams r = router_params(w, idx, weight);
   Product p;
   const size_t sums = static_cast<size_t>(rows_) * static_cast<size_t>(w.experts) *
                       static_cast<size_t>(unit_span_of(w.weight.spec, p));
-  const MatrixSpec& spec = w.weight.spec;
-  if (rows_ <= 8 && spec.format == MatrixFormat::kBf16 && spec.k % kGroupK == 0 && spec.k <= 8 * kUnit &&
-      w.experts <= 320 && w.groups == 1) {
-    if (!begin_scratch(padded(sums * sizeof(float)))) return;
-    r.units = unit_span_of(spec, p);
-    const RouterFewParams f{bits(x), static_cast<const uint8_t*>(w.weight.data), take<float>(sums), spec.k,
-                            r};
-    return run(kernels_.router_few, {{blocks_of(w.experts, kTileN), blocks_of(r.units, 2)}, 256}, f);
-  }
   if (!begin_scratch(padded(sums * sizeof(float)) + product_bytes({&w.weight, 1}, rows_))) return;
   float* logits = take<float>(sums);
   p.x = bits(x);

@@ -363,7 +363,7 @@ void CudaOps::linear_sliced(Stage, const Matrix& w, const Act* x, float* part) {
   const size_t slices_bytes =
       s.slices > 1 ? padded(static_cast<size_t>(stride * s.slices) * sizeof(float)) : 0;
   if (rows_ == 0 || !begin_scratch(product_bytes({&w, 1}, rows_) + slices_bytes)) return;
-  if (s.k == 0) return check(device_->fill(stream_, part, 0, static_cast<size_t>(stride) * sizeof(float)));
+  if (s.k == 0) return clear_part(part, stride);
   Product p;
   p.x = bits(x);
   p.ldx = s.k;

@@ -48,17 +48,6 @@ __device__ __forceinline__ void group(const GroupParams& p) {
   }
 }
 
-/// 128 values of a row: signs and scales, Hadamard, fp16 in tensor-core order. One warp.
-__device__ __forceinline__ void rotate_128(const Bits16* x, const Bits16* suh, Bits16* y, int block) {
-  const int c = block * 128 + 4 * (threadIdx.x & 31);
-  float v[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) v[i] = from_bf16(x[c + i]) * from_f16(suh[c + i]);
-  hadamard128(v);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) y[exl3_slot(c + i)] = to_f16(v[i]);
-}
-
 /// One warp a 128-block of a row.
 __device__ __forceinline__ void rotate_block(const RotateParams& p, int block, int row) {
   if (block * 128 >= p.k) return;
@@ -79,60 +68,6 @@ extern "C" __global__ void __launch_bounds__(1024) group_pairs(const __grid_cons
 extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__ RotateParams p) {
   begin_kernel();
   rotate_block(p, blockIdx.x * 8 + (threadIdx.x >> 5), blockIdx.y);
-}
-
-/// Block 0 makes the items of few rows and zeroes the counters; the others rotate one row each.
-extern "C" __global__ void __launch_bounds__(1024) few_begin(const __grid_constant__ FewBeginParams p) {
-  begin_kernel<false>();
-  end_kernel();  // who comes next may read the routing before it waits
-  const int pairs = p.rows * p.top_k;
-  if (blockIdx.x > 0) {
-    const int row = blockIdx.x - 1;
-    const bool up = p.by_pair && row >= pairs;
-    const int pair = up ? row - pairs : row, source = p.by_pair ? pair / p.top_k : row;
-    const Bits16* suh = p.by_pair ? p.table[3 * p.idx[pair] + (up ? 1 : 0)].suh : p.suh;
-    for (int block = threadIdx.x >> 5; block * 128 < p.k; block += 32)
-      rotate_128(p.x + static_cast<int64_t>(source) * p.k, suh, p.y + static_cast<int64_t>(row) * p.k, block);
-    return;
-  }
-  __shared__ int expert[kMaxFewPairs], count[kMaxFewPairs];
-  const int i = threadIdx.x;
-  const int mine = i < pairs ? p.idx[i] : -1;
-  expert[i] = mine;
-  count[i] = 0;
-  for (int c = i; c < p.counter_count; c += 1024) p.counters[c] = 0;
-  __syncthreads();
-  // The pairs of an expert in ascending order, eight an item; an item lies where its first pair does.
-  int place = 0, first = i;
-  if (i < pairs) {
-    for (int j = 0; j < i; ++j) {
-      if (expert[j] == mine) {
-        if (place % 8 == 0) first = j;
-        ++place;
-      }
-    }
-    if (place % 8 == 0) first = i;
-    atomicAdd(&count[first], 1);
-    p.items[first].pair[place % 8] = i;
-    p.items[first].row[place % 8] = i / p.top_k;
-  }
-  __syncthreads();
-  if (i >= pairs) return;
-  FewItem& item = p.items[i];
-  item.count = count[i];
-  if (first != i) return;
-  const MatrixRef* refs = p.table + 3 * mine;
-  item.gate = refs[0].data;
-  item.up = refs[1].data;
-  item.down = refs[2].data;
-  item.svh_gate = refs[0].svh;
-  item.svh_up = refs[1].svh;
-  item.suh_down = refs[2].suh;
-  item.svh_down = refs[2].svh;
-  for (int n = count[i]; n < 8; ++n) {
-    item.pair[n] = i;
-    item.row[n] = i / p.top_k;
-  }
 }
 
 /// One warp a 128-block of a pair.

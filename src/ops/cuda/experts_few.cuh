@@ -1,13 +1,13 @@
-// The experts of few rows, EXL3 with a shared expert in bf16: the gate and up products with the activation,
-// the down product with the combine, a launch each. The arithmetic is that of matmul.cuh: units of kUnit
-// columns from zero, added in ascending order; experts added in ascending order within a slice, the shared
-// expert last.
+// The experts of few rows, EXL3: the gate and up products with the activation, and the down product, the
+// shared expert's too, with the combine, a launch each (experts_begin.cu goes before). The arithmetic is that
+// of matmul.cuh: units of kUnit columns from zero, added in ascending order; experts added in ascending order
+// within a slice, the shared expert last.
 //
-// A block owns 128 channels of one item (an expert and up to 8 of its rows, or up to 8 rows of the shared
-// expert), a warp 16 of them. Blocks whose sums meet count themselves; the last of them adds, always in the
-// same order, so it does not matter which that is. The code is kept short: at one row a block runs it once,
-// and is bound by fetching it otherwise. What does not depend on the kernel before is read before waiting for
-// it.
+// A block owns 128 channels of one item (an expert and up to 8 of its rows; for down also up to 8 rows of the
+// shared expert), a warp 16 of them. Blocks whose sums meet count themselves; the last of them adds, always
+// in the same order, so it does not matter which that is. The code is kept short: at one row a block runs it
+// once, and is bound by fetching it otherwise. What does not depend on the kernel before is read before
+// waiting for it.
 #pragma once
 
 #include "ops/cuda/matmul_common.cuh"
@@ -90,52 +90,36 @@ __device__ __forceinline__ void store_units(TileWalk<Weights>& walk, const Bits1
   }
 }
 
-/// Grid: (gate blocks and up blocks, items of the shared expert and of the others, groups of units). Sums of
-/// a unit: [unit][pair, or row of the shared expert][2·width].
+/// Grid: (gate blocks and up blocks, items, groups of units). Sums of a unit: [unit][pair][2·width].
 template <typename Weights>
 __device__ __forceinline__ void expert_gate_up(const ExpertFewParams& p) {
   __shared__ bool last;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int blocks = gridDim.x >> 1;
-  const bool up = blockIdx.x >= blocks, dense = blockIdx.y < p.shared_items;
+  const bool up = blockIdx.x >= blocks;
   const int block = blockIdx.x - (up ? blocks : 0), tile = block * 8 + warp;
   const int unit0 = blockIdx.z * p.units_a_block, units = min(p.units - unit0, p.units_a_block);
   const int column = unit0 * kUnit + 8 * (lane & 3), row0 = 2 * (lane & 3);
   const int channel = (up ? p.width : 0) + tile * kTileN + (lane >> 2);
-  const FewItem& item = p.items[dense ? 0 : blockIdx.y - p.shared_items];
-  const int shared_row = 8 * blockIdx.y;
-  int count;
-  if (dense) {
-    TileWalk<Bf16Weights> walk;
-    walk.start(up ? p.shared_up : p.shared_gate, tile, p.k, unit0 * kUnit);
-    begin_kernel<false>();
-    end_kernel();
-    count = min(8, p.rows - shared_row);
-    const Bits16* x =
-        p.shared_x + static_cast<int64_t>(shared_row + min(lane >> 2, count - 1)) * p.k + column;
-    float* y = p.shared_sums + unit0 * p.shared_unit_stride +
-               static_cast<int64_t>(shared_row + row0) * 2 * p.width + channel;
-    store_units(walk, x, p.k, unit0, units, y, y + 2 * p.width, row0 < count, row0 + 1 < count,
-                p.shared_unit_stride);
-  } else {
-    TileWalk<Weights> walk;
-    if (p.idx != nullptr) {  // one row: the items are its experts as they come
-      const MatrixRef* refs = p.table + 3 * p.idx[blockIdx.y - p.shared_items];
-      walk.start(refs[up ? 1 : 0].data, tile, p.k, unit0 * kUnit);
-    }
-    begin_kernel<false>();
-    end_kernel();
-    count = item.count;
-    const int x_row = p.by_pair ? item.pair[lane >> 2] + (up ? p.pairs : 0) : item.row[lane >> 2];
-    const int pair0 = item.pair[row0], pair1 = item.pair[row0 + 1];
-    const uint8_t* data = up ? item.up : item.gate;
-    if (count == 0) return;
-    if (p.idx == nullptr) walk.start(data, tile, p.k, unit0 * kUnit);
-    float* y = p.sums + unit0 * p.unit_stride + channel;
-    store_units(walk, p.x + static_cast<int64_t>(x_row) * p.k + column, p.k, unit0, units,
-                y + static_cast<int64_t>(pair0) * 2 * p.width, y + static_cast<int64_t>(pair1) * 2 * p.width,
-                row0 < count, row0 + 1 < count, p.unit_stride);
+  const FewItem& item = p.items[blockIdx.y];
+  TileWalk<Weights> walk;
+  if (p.idx != nullptr) {  // one row: the items are its experts as they come
+    const MatrixRef* refs = p.table + 3 * p.idx[blockIdx.y];
+    walk.start(refs[up ? 1 : 0].data, tile, p.k, unit0 * kUnit);
   }
+  begin_kernel<false>();
+  end_kernel();
+  const int count = item.count;
+  const int x_row = p.by_pair ? item.pair[lane >> 2] + (up ? p.pairs : 0) : item.row[lane >> 2];
+  const int pair0 = item.pair[row0], pair1 = item.pair[row0 + 1];
+  const uint8_t* data = up ? item.up : item.gate;
+  if (count == 0) return;
+  if (p.idx == nullptr) walk.start(data, tile, p.k, unit0 * kUnit);
+  float* sums = p.sums + unit0 * p.unit_stride + channel;
+  store_units(walk, p.x + static_cast<int64_t>(x_row) * p.k + column, p.k, unit0, units,
+              sums + static_cast<int64_t>(pair0) * 2 * p.width,
+              sums + static_cast<int64_t>(pair1) * 2 * p.width, row0 < count, row0 + 1 < count,
+              p.unit_stride);
   __syncthreads();
   if (threadIdx.x == 0) last = arrives_last(p.counters + blockIdx.y * blocks + block, 2 * gridDim.z);
   __syncthreads();
@@ -143,39 +127,24 @@ __device__ __forceinline__ void expert_gate_up(const ExpertFewParams& p) {
   see_others();
 
   // The activation of these 128 channels, a warp a row.
-  const int row = dense ? shared_row + warp : item.pair[warp], c = block * 128 + 4 * lane;
-  const float* from = (dense ? p.shared_sums : p.sums) + static_cast<int64_t>(row) * 2 * p.width + c;
-  const int64_t stride = dense ? p.shared_unit_stride : p.unit_stride;
+  const int row = item.pair[warp], c = block * 128 + 4 * lane;
+  const float* from = p.sums + static_cast<int64_t>(row) * 2 * p.width + c;
   float v[2][4] = {};
 #pragma unroll 4
   for (int u = 0; u < p.units; ++u) {
-    add4(v[0], load_others(from + u * stride));
-    add4(v[1], load_others(from + u * stride + p.width));
+    add4(v[0], load_others(from + u * p.unit_stride));
+    add4(v[1], load_others(from + u * p.unit_stride + p.width));
   }
-  if (!dense) {
-    hadamard128(v[0]);
-    hadamard128(v[1]);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      v[0][i] *= from_f16(item.svh_gate[c + i]);
-      v[1][i] *= from_f16(item.svh_up[c + i]);
-    }
-  }
+  hadamard128(v[0]);
+  hadamard128(v[1]);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float g = at_most(from_bf16(to_bf16(v[0][i])), p.limit);
-    const float u = at_least(at_most(from_bf16(to_bf16(v[1][i])), p.limit), -p.limit);
-    v[0][i] = from_bf16(to_bf16(silu(g) * u));
+    const float g = v[0][i] * from_f16(item.svh_gate[c + i]), u = v[1][i] * from_f16(item.svh_up[c + i]);
+    v[0][i] = from_bf16(to_bf16(expert_glu(from_bf16(to_bf16(g)), from_bf16(to_bf16(u)), p.limit)));
+    v[0][i] *= from_f16(item.suh_down[c + i]);
   }
-  Bits16* y = (dense ? p.shared_act : p.act) + static_cast<int64_t>(row) * p.width;
-  if (dense) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) y[c + i] = to_bf16(v[0][i]);
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) v[0][i] *= from_f16(item.suh_down[c + i]);
   hadamard128(v[0]);
+  Bits16* y = p.act + static_cast<int64_t>(row) * p.width;
 #pragma unroll
   for (int i = 0; i < 4; ++i) y[exl3_slot(c + i)] = to_f16(v[0][i]);
 }
@@ -189,11 +158,27 @@ __device__ __forceinline__ void add_units(TileWalk<Weights>& walk, const Bits16*
     float acc[1][4];
     walk.unit(x + column, min(kUnit, end - column) / kGroupK, column + kUnit < end, acc);
 #pragma unroll
-    for (int r = 0; r < 4; ++r) total[r] += acc[0][r];
+    for (int r = 0; r < 4; ++r)
+      total[r] = Weights::kScaled ? fmaf(Weights::kFactor, acc[0][r], total[r]) : total[r] + acc[0][r];
   }
 }
 
-/// Grid: (column blocks, items as above, slices). Slices: [slice][pair, or row of the shared expert][hidden].
+/// The shared expert's part of expert_down: rows from `row` on.
+template <typename Weights>
+__device__ __forceinline__ void shared_units(const ExpertFewParams& p, int tile, int row, int begin, int end,
+                                             float (&total)[4]) {
+  const int lane = threadIdx.x & 31;
+  TileWalk<Weights> walk;
+  if (begin < end) walk.start(p.shared_down, tile, p.width, begin);
+  begin_kernel();
+  add_units(
+      walk,
+      p.shared_act + static_cast<int64_t>(min(row + (lane >> 2), p.rows - 1)) * p.width + 8 * (lane & 3),
+      begin, end, total);
+}
+
+/// Grid: (column blocks, items of the shared expert and of the others, slices). Slices: [slice][pair, or row
+/// of the shared expert][hidden].
 template <typename Weights>
 __device__ __forceinline__ void expert_down(const ExpertFewParams& p) {
   __shared__ float tile_sums[8][kBlockN + 4];
@@ -207,14 +192,12 @@ __device__ __forceinline__ void expert_down(const ExpertFewParams& p) {
   int count;
   float total[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   if (dense) {
-    TileWalk<Bf16Weights> walk;
-    if (begin < end) walk.start(p.shared_down, tile, p.width, begin);
-    begin_kernel();
     count = min(8, p.rows - shared_row);
-    add_units(walk,
-              p.shared_act + static_cast<int64_t>(shared_row + min(lane >> 2, count - 1)) * p.width +
-                  8 * (lane & 3),
-              begin, end, total);
+    if (p.shared_q4) {
+      shared_units<Q4Weights>(p, tile, shared_row, begin, end, total);
+    } else {
+      shared_units<Bf16Weights>(p, tile, shared_row, begin, end, total);
+    }
   } else {
     count = __ldcg(&item.count);
     const int pair = __ldcg(&item.pair[lane >> 2]);

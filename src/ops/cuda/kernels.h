@@ -37,12 +37,11 @@ struct Kernels {
   gpu::Kernel<RandomFillParams> random_fill;
   gpu::Kernel<ExchangeFlagParams> exchange_request, exchange_wait;
   gpu::Kernel<GluParams> glu;
-  gpu::Kernel<RouterFewParams> router_few;
   gpu::Kernel<RouterParams> router_pick_320, router_pick_1024;
   gpu::Kernel<PadParams> pad_rows;
   gpu::Kernel<GroupParams> group_pairs;
   gpu::Kernel<RotateParams> rotate;
-  gpu::Kernel<FewBeginParams> few_begin;
+  gpu::Kernel<ExpertsBeginParams> experts_begin;
   gpu::Kernel<ExpertActParams> expert_act;
   gpu::Kernel<CombineParams> combine, combine_4;
   gpu::Kernel<FinishParams> exl3_finish;

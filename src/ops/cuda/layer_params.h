@@ -17,6 +17,7 @@ struct HyperMixParams {  // the streams after a sublayer (y != nullptr), and the
   const uint8_t* fn;     // packed bf16 [24, 4·hidden]
   float* sums;           // [hidden / 64, rows, kHyperSumPitch]
   int32_t rows, hidden;
+  PrefetchParams prefetch;  // of the blocks behind the units
 };
 
 struct HyperOut {
@@ -57,12 +58,32 @@ struct RouterParams {
   float factor;
 };
 
-struct RouterFewParams {
-  const Bits16* x;        // [rows, k]
-  const uint8_t* weight;  // packed bf16 [experts, k]
-  float* logits;          // scratch [units, rows, experts]
-  int32_t k;
+struct ExpertsBeginParams {  // experts_begin.cu
+  const Bits16* x;           // [rows, k]
+  int32_t rows, k, units;    // units of K: at most eight for the router and the shared expert
+  // The first blocks choose, 16 experts each, at most eight rows and 320 experts in one group; 0: idx is
+  // there.
+  int32_t router_blocks;
+  const uint8_t* router_weight;  // packed bf16 [experts, k]
+  float* logits;                 // scratch [rows, experts]
   RouterParams router;
+  // What is made of the choice.
+  const int32_t* idx;  // [rows, top_k], ascending within a row
+  const MatrixRef* table;
+  FewItem* items;     // [rows · top_k], those not needed with count 0; nullptr: the choice alone
+  int32_t* counters;  // zeroed
+  int32_t counter_count, top_k;
+  // The shared expert, 16 channels and eight rows a block.
+  int32_t shared_blocks, shared_q4, width;
+  float limit;
+  const uint8_t* shared_gate;  // packed bf16 or 4 bits [width, k]
+  const uint8_t* shared_up;
+  Bits16* shared_act;  // [rows, width]
+  // The other blocks rotate the inputs, 1,024 columns each.
+  int32_t
+      by_pair;  // gate and up have input scales of their own: all pairs' gate inputs, then their up inputs
+  const Bits16* suh;  // of all, unless by_pair
+  Bits16* rotated;    // [rows, k], or [2 · pairs, k]
 };
 
 struct KdaParams {

@@ -24,6 +24,7 @@ inline constexpr int kWideRows = 128,
 inline constexpr int kExl3Rows = 64;
 inline constexpr unsigned kExl3RowsShared = 2 * kExl3Rows * 256 + 2 * kExl3Rows * (kBlockN + 4) * 4;
 inline constexpr int kMaxJoined = 8;
+inline constexpr int kMaxPrefetch = 12;
 inline constexpr int kMaxFewPairs = 1024;  // routed pairs of few rows
 // Narrowed weights (quant/narrow.h) are decoded times 2^-kNarrowShift, and sums multiplied by 2^kNarrowShift:
 // the bit fields of codes, read as bf16, are code · 2^-133 or code · 2^-129 (q4) and code · 2^-120 (FP8), and
@@ -58,6 +59,12 @@ struct PartIo {
 /// Rows of one expert handled together.
 struct ExpertItem {
   int32_t expert, first, count, pad;
+};
+
+/// Weights of later kernels, asked for in L2 by blocks that have nothing else to do (prefetch.cuh).
+struct PrefetchParams {
+  const uint8_t* data[kMaxPrefetch];
+  int64_t bytes[kMaxPrefetch];  // 0 behind the last
 };
 
 struct MatmulParams {
@@ -151,21 +158,6 @@ struct alignas(16) FewItem {
   int32_t pair[8], row[8];  // beyond count: the first again; a pair is row · top_k + its place
 };
 
-struct FewBeginParams {  // few rows: items from the routing, inputs rotated
-  const int32_t* idx;    // [rows, top_k], ascending within a row
-  const MatrixRef* table;
-  FewItem* items;  // [rows · top_k], those not needed with count 0
-  int32_t* counters;
-  int32_t counter_count;
-  int32_t rows, top_k;
-  int32_t
-      by_pair;  // gate and up have input scales of their own: y holds gate rows of all pairs, then up rows
-  const Bits16* suh;  // of all, unless by_pair
-  const Bits16* x;    // [rows, k]
-  Bits16* y;
-  int32_t k;
-};
-
 struct ExpertFewParams {
   const FewItem* items;
   const int32_t*
@@ -176,21 +168,17 @@ struct ExpertFewParams {
   Bits16* act;             // [pairs, width], rotated for the down product
   float* slices;           // [slices, pairs, hidden]
   int64_t unit_stride, slice_stride;
-  int32_t* counters;      // [shared items + items, gate blocks]
+  int32_t* counters;      // [items, gate blocks]
   int32_t* row_counters;  // [rows, down blocks]
   const float* weight;    // [rows, top_k]
   float* part;            // [rows, hidden]
-  // The shared expert: in these kernels (bf16, shared_items of 8 rows before the other items) or computed
-  // before.
-  const uint8_t* shared_gate;
-  const uint8_t* shared_up;
+  // The shared expert's down product, in shared_items of 8 rows before the other items, bf16 or 4 bits; or
+  // 0 and its slices as computed before.
   const uint8_t* shared_down;
-  const Bits16* shared_x;  // [rows, k]
-  float* shared_sums;      // [units, rows, 2·width]
-  Bits16* shared_act;      // [rows, width]
-  float* shared;           // [slices, rows, hidden]; nullptr: no shared expert
-  int64_t shared_unit_stride, shared_stride;
-  int32_t shared_items;
+  const Bits16* shared_act;  // [rows, width]
+  float* shared;             // [slices, rows, hidden]; nullptr: no shared expert
+  int64_t shared_stride;
+  int32_t shared_items, shared_q4;
   int32_t rows, k, width, hidden, pairs, top_k, by_pair;
   int32_t units, units_a_block;
   int32_t slice_begin[4], slice_end[4];
