@@ -15,21 +15,6 @@ void TextModel::attention(int32_t layer, const Block& block, const Batch& batch,
   if (hooks != nullptr) hooks->attention_output(layer, b_.part, batch.rows);
 }
 
-void TextModel::prefetch_attention(const Block& block) {
-  if (block.kda) {
-    const KdaLayer& w = *block.kda;
-    const Matrix* const ws[] = {&w.f_a, &w.g_a, &w.beta, &w.f_b, &w.g_b, &w.qkv[0], &w.qkv[1], &w.qkv[2]};
-    ops_.prefetch(ws);
-  } else {
-    const DsaLayer& w = *block.dsa;
-    const Matrix* const ws[] = {&w.q_kv_a[0], &w.q_kv_a[1], &w.q_b};
-    ops_.prefetch(ws);
-    if (!w.indexer) return;
-    const Matrix* const of_indexer[] = {&w.indexer->k, &w.indexer->gate, &w.indexer->weights, &w.indexer->q};
-    ops_.prefetch(of_indexer);
-  }
-}
-
 void TextModel::kda(const KdaLayer& layer) {
   constexpr Stage kMain = Stage::kMain;
   const LinearJob of_x[] = {{layer.qkv, b_.x, b_.qkv},

@@ -3,18 +3,6 @@
 
 namespace firesteel {
 
-void TextModel::prefetch_feed_forward(const Block& block) {
-  if (block.dense) {
-    const DenseMlp& w = *block.dense;
-    const Matrix* const ws[] = {&w.gate_up[0], &w.gate_up[1], &w.down};
-    ops_.prefetch(ws);
-  } else {
-    const MoeLayer& w = *block.moe;
-    const Matrix* const ws[] = {&w.router.weight, &w.w.shared_gate, &w.w.shared_up, &w.w.shared_down};
-    ops_.prefetch(ws);
-  }
-}
-
 void TextModel::feed_forward(int32_t layer, const Block& block, int32_t rows, ForwardHooks* hooks) {
   constexpr Stage kMain = Stage::kMain;
   if (block.dense) {

@@ -187,13 +187,11 @@ void TextModel::issue(const Batch& batch, std::span<const int32_t> logit_rows, F
   for (int32_t i = 0; i < config_.layers; ++i) {
     const Layer& layer = weights_.layers[static_cast<size_t>(i)];
     attention(i, layer.block, batch, hooks);
-    prefetch_feed_forward(layer.block);
     ops_.hyper_next(Stage::kMain, layer.mlp_site, b_.part, b_.streams, b_.x, b_.post, b_.comb);
     feed_forward(i, layer.block, batch.rows, hooks);
     if (i + 1 < config_.layers) {
-      const Layer& next = weights_.layers[static_cast<size_t>(i) + 1];
-      prefetch_attention(next.block);
-      ops_.hyper_next(Stage::kMain, next.attention_site, b_.part, b_.streams, b_.x, b_.post, b_.comb);
+      ops_.hyper_next(Stage::kMain, weights_.layers[static_cast<size_t>(i) + 1].attention_site, b_.part,
+                      b_.streams, b_.x, b_.post, b_.comb);
     } else {
       ops_.hyper_post(Stage::kMain, b_.part, b_.post, b_.comb, config_.hidden, b_.streams);
     }

@@ -57,9 +57,6 @@ class TextModel final : public Model {
   // One sublayer each: reads x, leaves the output of all ranks together in part (attention.cc,
   // feed_forward.cc).
   size_t measure_scratch();
-  /// Names the weights of a sublayer to the backend, before what comes ahead of it.
-  void prefetch_attention(const Block& block);
-  void prefetch_feed_forward(const Block& block);
   void attention(int32_t layer, const Block& block, const Batch& batch, ForwardHooks* hooks);
   void kda(const KdaLayer& layer);
   void dsa(int32_t layer, const DsaLayer& dsa, const Batch& batch, ForwardHooks* hooks);

@@ -273,10 +273,6 @@ class Ops {
   virtual bool begin(uint64_t key) = 0;
   virtual Status finish() = 0;  // waits; reports device faults
 
-  /// Names weights that the ops after the next one read, the first needed first: a backend may bring them
-  /// nearer while the next op leaves the memory idle. Changes no result.
-  virtual void prefetch(std::span<const Matrix* const>) {}
-
   /// streams[T,S,H] = S copies of the embedding row of each token.
   virtual void embed(Stage, const Matrix& table, Act* streams) = 0;
 

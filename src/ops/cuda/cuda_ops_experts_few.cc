@@ -1,4 +1,4 @@
-// The experts of few rows, all EXL3, and their router (experts_begin.cu, experts_few.cuh): three launches.
+// The experts of few rows, all EXL3 (experts_begin.cu, experts_few.cuh), in three launches, and their router.
 #include <algorithm>
 
 #include "ops/cuda/cuda_ops_impl.h"
@@ -7,7 +7,7 @@
 namespace firesteel::cuda {
 
 namespace {
-constexpr int32_t kBeginUnits = 8;  // of K, that experts_begin takes: a warp each
+constexpr int32_t kBeginUnits = 8;  // of K, that router_few and experts_begin take: a warp each
 }
 
 bool CudaOps::experts_few_apply(const ExpertTable& table, const ExpertWeights& w) const {
@@ -35,18 +35,11 @@ bool CudaOps::routes_few(const RouterWeights& w) const {
          spec.k <= kBeginUnits * kUnit && w.experts <= 320 && w.groups == 1 && w.top_k <= 64;
 }
 
-ExpertsBeginParams CudaOps::router_begin_params(const RouterWeights& w, const Act* x, int32_t* idx,
-                                                float* weight, float* logits) const {
-  ExpertsBeginParams b{};
-  b.x = bits(x);
-  b.rows = rows_;
-  b.k = w.weight.spec.k;
-  b.units = (b.k + kUnit - 1) / kUnit;
-  b.router_blocks = static_cast<int32_t>(blocks_of(w.experts, kTileN));
-  b.router_weight = static_cast<const uint8_t*>(w.weight.data);
-  b.logits = logits;
-  b.router = router_params(w, idx, weight);
-  return b;
+void CudaOps::router_few(const RouterWeights& w, const Act* x, int32_t* idx, float* weight, float* logits) {
+  RouterFewParams p{bits(x), static_cast<const uint8_t*>(w.weight.data), logits, w.weight.spec.k,
+                    router_params(w, idx, weight)};
+  p.router.units = (p.k + kUnit - 1) / kUnit;
+  run(kernels_.router_few, {{blocks_of(w.experts, kTileN)}, 256}, p);
 }
 
 void CudaOps::moe(Stage stage, const RouterWeights& r, const ExpertWeights& w, const Act* x, int32_t* idx,
@@ -124,16 +117,14 @@ void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, cons
   }
   ExpertFewParams p{};
   if (!within) p.shared = shared_expert(w, x);
+  if (router != nullptr) router_few(*router, x, idx, weight, take<float>(logits_size));
 
   ExpertsBeginParams b{};
-  if (router != nullptr) {
-    b = router_begin_params(*router, x, idx, weight, take<float>(logits_size));
-  } else {
-    b.x = bits(x);
-    b.rows = rows_;
-    b.k = hidden;
-    b.units = units;
-  }
+  b.x = bits(x);
+  b.rows = rows_;
+  b.k = hidden;
+  b.units = units;
+  b.after_router = router != nullptr;
   b.idx = idx;
   b.table = table.refs;
   b.items = take<FewItem>(static_cast<size_t>(pairs));
@@ -157,15 +148,14 @@ void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, cons
     p.shared_items = shared_items;
     p.shared_q4 = b.shared_q4;
   }
-  const int32_t first_blocks = std::max(b.router_blocks, 1);  // the router's, or the one that makes the items
   run(kernels_.experts_begin,
-      {{static_cast<unsigned>(first_blocks + b.shared_blocks) +
+      {{static_cast<unsigned>(1 + b.shared_blocks) +
         static_cast<unsigned>(rotated_rows) * blocks_of(hidden, 1024)},
        256},
       b);
 
   p.items = b.items;
-  if (rows_ == 1 && router == nullptr) p.idx = idx;
+  if (rows_ == 1) p.idx = idx;
   p.table = table.refs;
   p.x = b.rotated;
   p.sums = take<float>(sums_size);

@@ -28,7 +28,6 @@ int32_t launch_position(int32_t position) {
 void CudaOps::bind(const Batch& batch) {
   check(device_->make_current());
   rows_ = batch.rows;
-  forget_ahead();
   segments_ = static_cast<int32_t>(batch.segments.size());
   max_position_ = 0;
   max_segment_rows_ = 0;

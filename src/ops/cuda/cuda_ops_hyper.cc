@@ -96,9 +96,7 @@ void CudaOps::hyper_mix(const HyperSite& w, const float* y, Act* streams, Act* x
   m.sums = take<float>(sums);
   m.rows = rows_;
   m.hidden = hidden;
-  const unsigned ahead = take_ahead(m.prefetch);
-  run(kernels_.hyper_mix,
-      {{units + ahead, tiles <= kFewTiles ? tiles : blocks_of(tiles, kTilesOfBlock)}, 128}, m);
+  run(kernels_.hyper_mix, {{units, tiles <= kFewTiles ? tiles : blocks_of(tiles, kTilesOfBlock)}, 128}, m);
   HyperFinishParams f = hyper_finish_params(w, streams, x, post, comb);
   f.z = m.sums;
   run(hidden <= 4096 ? kernels_.hyper_finish_4k : kernels_.hyper_finish_8k,

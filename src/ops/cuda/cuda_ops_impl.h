@@ -58,7 +58,6 @@ class CudaOps final : public Ops {
   bool begin(uint64_t key) override;
   Status finish() override;
 
-  void prefetch(std::span<const Matrix* const> ws) override;
   void embed(Stage, const Matrix& table, Act* streams) override;
   void hyper_pre(Stage, const HyperSite& w, const Act* streams, Act* x, float* post, float* comb) override;
   void hyper_post(Stage, const float* y, const float* post, const float* comb, int32_t hidden,
@@ -206,14 +205,13 @@ class CudaOps final : public Ops {
 
   /// Few rows of EXL3 experts of one kind: the short way (cuda_ops_experts_few.cc).
   bool experts_few_apply(const ExpertTable& table, const ExpertWeights& w) const;
-  /// With a router, idx and weight are its choice, made in the first launch.
+  /// With a router, idx and weight are its choice, made in a launch before.
   void experts_few(const ExpertTable& table, const ExpertWeights& w, const Act* x, int32_t* idx,
                    float* weight, float* part, const RouterWeights* router);
-  /// Whether experts_begin takes this router.
+  /// Whether router_few takes this router.
   bool routes_few(const RouterWeights& w) const;
   RouterParams router_params(const RouterWeights& w, int32_t* idx, float* weight) const;
-  ExpertsBeginParams router_begin_params(const RouterWeights& w, const Act* x, int32_t* idx, float* weight,
-                                         float* logits) const;
+  void router_few(const RouterWeights& w, const Act* x, int32_t* idx, float* weight, float* logits);
   /// Whether those kernels take the shared expert too.
   static bool shared_within(const ExpertWeights& w);
   /// The shared expert's slices [slices, rows, hidden] in scratch; nullptr without one.
@@ -241,14 +239,6 @@ class CudaOps final : public Ops {
   bool measuring_ = false;  // ops only say what scratch they need
   size_t measured_ = 0;
   Status status_;
-
-  // What prefetch() named and no launch has asked for yet.
-  PrefetchParams ahead_{};
-  int32_t ahead_count_ = 0;
-  int64_t ahead_bytes_ = 0;
-  /// The blocks of a launch that ask for it: 0 or kPrefetchBlocks.
-  unsigned take_ahead(PrefetchParams& to);
-  void forget_ahead();
 
   /// A forward of one pass and shape; valid once recorded, which is the second time.
   struct Recording {

@@ -84,8 +84,7 @@ void CudaOps::router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, 
   if (routes_few(w)) {
     const auto logits = static_cast<size_t>(rows_) * static_cast<size_t>(w.experts);
     if (!begin_scratch(padded(logits * sizeof(float)))) return;
-    const ExpertsBeginParams b = router_begin_params(w, x, idx, weight, take<float>(logits));
-    return run(kernels_.experts_begin, {{static_cast<unsigned>(b.router_blocks)}, 256}, b);
+    return router_few(w, x, idx, weight, take<float>(logits));
   }
   RouterParams r = router_params(w, idx, weight);
   Product p;

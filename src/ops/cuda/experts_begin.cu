@@ -1,84 +1,22 @@
-// What goes before the routed experts of few rows, in one launch: the router (products and choice), the items
-// made of the choice, the rotation of the experts' inputs, and the shared expert's gate and up with the
-// activation. None of these but the items needs another's result, so they share the machine. Blocks by index:
-// router or items, shared expert, rotation.
+// What goes before the routed experts of few rows, in one launch: items made of the choice, the inputs
+// rotated, and the shared expert's gate and up with the activation. Only the items need the router's choice.
+// So where router_few comes before (after_router), the other blocks run beside it: it lets this launch in
+// when the kernels before it have ended, and they do not wait for it. They write nothing that it reads.
 //
 // The sums are those of the product kernels: units of kUnit columns from zero, added in ascending order.
-#include "ops/cuda/experts_few.cuh"
-#include "ops/cuda/router_choice.cuh"
+#include "ops/cuda/layer_params.h"
+#include "ops/cuda/one_unit.cuh"
 
 namespace firesteel::cuda {
 
 namespace {
 
-constexpr int kWarps = 8, kUnitGroups = kUnit / kGroupK;
+constexpr int kWarps = 8;
 
-/// Waits for the kernels before. Where the choice is theirs, the next kernel may read it before it waits.
+/// Of blocks that do not need the choice. The next kernel comes in when the block that does lets it.
 __device__ __forceinline__ void begin(const ExpertsBeginParams& p) {
-  if (p.router_blocks > 0) {
-    begin_kernel();
-  } else {
-    begin_kernel<false>();
-    end_kernel();
-  }
-}
-
-/// The sums of one unit of a tile for up to eight rows. The weights' first kDepth groups come into registers
-/// and the others to L2 before anything is waited for.
-template <typename Weights, int kDepth>
-struct OneUnit {
-  Weights ring[kDepth];
-  const uint8_t* data;
-  int groups;
-
-  __device__ __forceinline__ void start(const uint8_t* matrix, int tile, int k, int unit) {
-    const int all = k / kGroupK, group0 = unit * kUnitGroups;
-    groups = min(kUnitGroups, all - group0);
-    data = matrix + (static_cast<int64_t>(tile) * all + group0) * Weights::kGroupBytes;
-#pragma unroll
-    for (int d = 0; d < kDepth; ++d)
-      if (d < groups) ring[d].load(data + d * Weights::kGroupBytes);
-    for (int at = kDepth * Weights::kGroupBytes + 128 * (threadIdx.x & 31);
-         at < groups * Weights::kGroupBytes; at += 4096) {
-      prefetch_l2(data + at);
-    }
-  }
-  /// x: the lane's row at its first column of the unit.
-  __device__ __forceinline__ void multiply(const Bits16* x, float (&acc)[1][4]) {
-#pragma unroll
-    for (int g0 = 0; g0 < kUnitGroups; g0 += kDepth) {
-      uint4 b[kDepth][2];
-#pragma unroll
-      for (int d = 0; d < kDepth; ++d)
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-          if (g0 + d < groups) b[d][i] = load_x(x, (g0 + d) * kGroupK + 32 * i);
-#pragma unroll
-      for (int d = 0; d < kDepth; ++d) {
-        if (g0 + d >= groups) break;
-        const uint4 low[1] = {b[d][0]}, high[1] = {b[d][1]};
-        multiply_half<0>(ring[d], low, acc);
-        multiply_half<1>(ring[d], high, acc);
-        if (g0 + d + kDepth < groups) ring[d].load(data + (g0 + d + kDepth) * Weights::kGroupBytes);
-      }
-    }
-  }
-};
-
-/// Sums of a unit, by row and channel.
-struct UnitSums {
-  float of[8][kTileN + 1];
-  __device__ __forceinline__ void store(const float (&acc)[1][4]) {
-    const int lane = threadIdx.x & 31;
-#pragma unroll
-    for (int r = 0; r < 4; ++r) of[2 * (lane & 3) + (r & 1)][(lane >> 2) + 8 * (r >> 1)] = acc[0][r];
-  }
-};
-
-/// The lane's row of x at its columns of a unit.
-__device__ __forceinline__ const Bits16* x_of(const ExpertsBeginParams& p, int first_row, int unit) {
-  const int lane = threadIdx.x & 31, row = min(first_row + (lane >> 2), p.rows - 1);
-  return p.x + static_cast<int64_t>(row) * p.k + unit * kUnit + 8 * (lane & 3);
+  if (!p.after_router) begin_kernel<false>();
+  end_kernel();
 }
 
 /// The pairs of an expert in ascending order, eight an item; an item lies where its first pair does.
@@ -124,57 +62,6 @@ __device__ __forceinline__ void make_items(const ExpertsBeginParams& p) {
   }
 }
 
-// Router blocks that have ended; the last one sets it back. One launch at a time uses it: ops are issued on
-// one stream.
-__device__ unsigned blocks_done;
-
-/// 16 experts, a warp a unit; the last block to end chooses, a warp a row, and makes the items.
-__device__ __forceinline__ void route(const ExpertsBeginParams& p, UnitSums (&sums)[2][kWarps]) {
-  __shared__ float probs[kWarps][kMostPicks];
-  __shared__ bool last;
-  const RouterParams& r = p.router;
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  OneUnit<Bf16Weights, 4> unit;
-  if (warp < p.units) unit.start(p.router_weight, blockIdx.x, p.k, warp);
-  if (static_cast<int>(threadIdx.x) * 32 < r.experts)
-    prefetch_l2(reinterpret_cast<const uint8_t*>(r.bias + 32 * threadIdx.x));
-  begin(p);
-  if (warp < p.units) {
-    float acc[1][4] = {};
-    unit.multiply(x_of(p, 0, warp), acc);
-    sums[0][warp].store(acc);
-  }
-  __syncthreads();
-  const int row = threadIdx.x / kTileN, channel = threadIdx.x % kTileN,
-            expert = blockIdx.x * kTileN + channel;
-  if (row < p.rows && expert < r.experts) {
-    float sum = 0.0f;
-    for (int u = 0; u < p.units; ++u) sum += sums[0][u].of[row][channel];
-    p.logits[row * r.experts + expert] = sum;
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicAdd(&blocks_done, 1u) == static_cast<unsigned>(p.router_blocks) - 1;
-    if (last) blocks_done = 0;
-    __threadfence();
-  }
-  __syncthreads();
-  if (!last) return;
-  if (warp < p.rows) {
-    float logit[10];
-#pragma unroll
-    for (int i = 0; i < 10; ++i) {
-      const int e = lane + 32 * i;
-      logit[i] = e < r.experts ? __ldcg(p.logits + warp * r.experts + e) : 0.0f;
-    }
-    choose<10, false>(r, warp, logit, probs[warp]);
-  }
-  if (p.items == nullptr) return;
-  __syncthreads();
-  make_items(p);
-}
-
 /// 16 channels of the shared expert for up to eight rows: gate, up and activation.
 template <typename Weights, int kDepth>
 __device__ __forceinline__ void shared_gate_up(const ExpertsBeginParams& p, int index,
@@ -191,7 +78,7 @@ __device__ __forceinline__ void shared_gate_up(const ExpertsBeginParams& p, int 
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float acc[1][4] = {};
-      unit[i].multiply(x_of(p, first_row, warp), acc);
+      unit[i].multiply(unit_row(p.x, p.k, p.rows, first_row, warp), acc);
       sums[i][warp].store(acc);
     }
   }
@@ -211,13 +98,12 @@ __device__ __forceinline__ void shared_gate_up(const ExpertsBeginParams& p, int 
 extern "C" __global__ void __launch_bounds__(kWarps * 32, 2)
     experts_begin(const __grid_constant__ ExpertsBeginParams p) {
   __shared__ UnitSums sums[2][kWarps];
-  int index = blockIdx.x;
-  if (index < p.router_blocks) return route(p, sums);
-  if (p.router_blocks == 0 && p.items != nullptr && index-- == 0) {
-    begin(p);
+  if (blockIdx.x == 0) {
+    begin_kernel<false>();
+    end_kernel();  // who comes next may read the choice before it waits
     return make_items(p);
   }
-  index -= p.router_blocks;
+  int index = blockIdx.x - 1;
   if (index < p.shared_blocks) {
     if (p.shared_q4) return shared_gate_up<Q4Weights, 4>(p, index, sums);
     return shared_gate_up<Bf16Weights, 2>(p, index, sums);

@@ -6,7 +6,6 @@
 // depend on the hidden size alone. Other shapes and formats: a product and hyper_finish_any.
 #include "ops/cuda/common.cuh"
 #include "ops/cuda/layer_params.h"
-#include "ops/cuda/prefetch.cuh"
 #include "ops/cuda/weights.cuh"
 
 namespace firesteel::cuda {
@@ -91,14 +90,10 @@ __device__ __forceinline__ float tree_sum(const float* v, int stride) {
 
 }  // namespace
 
-/// grid: (hidden / 64 and the blocks that prefetch, row tiles of 8 or fewer: a block then takes several).
+/// grid: (hidden / 64, row tiles of 8 or fewer: a block then takes several).
 extern "C" __global__ void __launch_bounds__(128) hyper_mix(const __grid_constant__ HyperMixParams p) {
   __shared__ float part[4][8][33];
   const int lane = threadIdx.x & 31, stream = threadIdx.x >> 5, unit = blockIdx.x, h = p.hidden;
-  if (unit >= h / 64) {
-    if (blockIdx.y == 0) prefetch_weights(p.prefetch, unit - h / 64, gridDim.x - h / 64);
-    return;
-  }
   Bf16Weights w[2];  // 24 channels and 8 of padding
 #pragma unroll
   for (int t = 0; t < 2; ++t) {

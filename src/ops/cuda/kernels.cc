@@ -154,6 +154,7 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("hyper_finish_any", k.hyper_finish_any));
   RETURN_IF_ERROR(loader.get("hyper_post", k.hyper_post));
   RETURN_IF_ERROR(loader.open("router"));
+  RETURN_IF_ERROR(loader.get("router_few", k.router_few));
   RETURN_IF_ERROR(loader.get("router_pick_320", k.router_pick_320));
   RETURN_IF_ERROR(loader.get("router_pick_1024", k.router_pick_1024));
   RETURN_IF_ERROR(loader.open("experts"));

@@ -17,7 +17,6 @@ struct HyperMixParams {  // the streams after a sublayer (y != nullptr), and the
   const uint8_t* fn;     // packed bf16 [24, 4·hidden]
   float* sums;           // [hidden / 64, rows, kHyperSumPitch]
   int32_t rows, hidden;
-  PrefetchParams prefetch;  // of the blocks behind the units
 };
 
 struct HyperOut {
@@ -58,21 +57,25 @@ struct RouterParams {
   float factor;
 };
 
+struct RouterFewParams {
+  const Bits16* x;        // [rows, k]
+  const uint8_t* weight;  // packed bf16 [experts, k]
+  float* logits;          // scratch [rows, experts]
+  int32_t k;
+  RouterParams router;
+};
+
 struct ExpertsBeginParams {  // experts_begin.cu
   const Bits16* x;           // [rows, k]
-  int32_t rows, k, units;    // units of K: at most eight for the router and the shared expert
-  // The first blocks choose, 16 experts each, at most eight rows and 320 experts in one group; 0: idx is
-  // there.
-  int32_t router_blocks;
-  const uint8_t* router_weight;  // packed bf16 [experts, k]
-  float* logits;                 // scratch [rows, experts]
-  RouterParams router;
-  // What is made of the choice.
+  int32_t rows, k, top_k;
+  int32_t units;         // of K; at most eight where the shared expert is part of this
+  int32_t after_router;  // the launch before is router_few and reads nothing that is written here
+  // The first block: what is made of the choice.
   const int32_t* idx;  // [rows, top_k], ascending within a row
   const MatrixRef* table;
-  FewItem* items;     // [rows · top_k], those not needed with count 0; nullptr: the choice alone
+  FewItem* items;     // [rows · top_k], those not needed with count 0
   int32_t* counters;  // zeroed
-  int32_t counter_count, top_k;
+  int32_t counter_count;
   // The shared expert, 16 channels and eight rows a block.
   int32_t shared_blocks, shared_q4, width;
   float limit;

@@ -24,7 +24,6 @@ inline constexpr int kWideRows = 128,
 inline constexpr int kExl3Rows = 64;
 inline constexpr unsigned kExl3RowsShared = 2 * kExl3Rows * 256 + 2 * kExl3Rows * (kBlockN + 4) * 4;
 inline constexpr int kMaxJoined = 8;
-inline constexpr int kMaxPrefetch = 12;
 inline constexpr int kMaxFewPairs = 1024;  // routed pairs of few rows
 // Narrowed weights (quant/narrow.h) are decoded times 2^-kNarrowShift, and sums multiplied by 2^kNarrowShift:
 // the bit fields of codes, read as bf16, are code · 2^-133 or code · 2^-129 (q4) and code · 2^-120 (FP8), and
@@ -59,12 +58,6 @@ struct PartIo {
 /// Rows of one expert handled together.
 struct ExpertItem {
   int32_t expert, first, count, pad;
-};
-
-/// Weights of later kernels, asked for in L2 by blocks that have nothing else to do (prefetch.cuh).
-struct PrefetchParams {
-  const uint8_t* data[kMaxPrefetch];
-  int64_t bytes[kMaxPrefetch];  // 0 behind the last
 };
 
 struct MatmulParams {
