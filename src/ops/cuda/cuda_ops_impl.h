@@ -114,6 +114,8 @@ class CudaOps final : public Ops {
     // says how many.
     bool unit_sums = false;
     int32_t unit_span = 1;
+    // Few rows, slices: y is the sum of them, where folds() allows.
+    bool fold = false;
     const PartIo* io = nullptr;  // each matrix's own x and y instead (bf16, no padding, one launch)
   };
   /// The routed pairs of an expert op, grouped.
@@ -169,6 +171,8 @@ class CudaOps final : public Ops {
   static size_t product_bytes(std::span<const Matrix> ws, int32_t rows);
   /// A copy of rows padded to whole groups, in scratch.
   const Bits16* pad(const Bits16* x, int64_t ldx, int32_t k, int32_t rows);
+  /// Whether the kernels for few rows can add the slices of this matrix: a block has a warp for every unit.
+  bool folds(const MatrixSpec& spec) const;
   /// Units of the longest slice.
   static int32_t unit_span_of(const MatrixSpec& spec, const Product& p);
   /// y of matrices that share x, side by side; EXL3 inputs are rotated into scratch.

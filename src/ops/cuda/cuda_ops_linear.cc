@@ -8,6 +8,10 @@
 
 namespace firesteel::cuda {
 
+namespace {
+constexpr int32_t kFewWarps = 8;  // of a block of the kernels for few rows
+}
+
 int32_t CudaOps::kind_of(const MatrixSpec& s) {
   return s.format == MatrixFormat::kExl3 ? s.bits + 16 * static_cast<int32_t>(s.codebook) : 0;
 }
@@ -70,6 +74,18 @@ int32_t CudaOps::unit_span_of(const MatrixSpec& spec, const Product& p) {
     most = std::max(most, (p.slice_end[i] - begin + unit - 1) / unit);
   }
   return most;
+}
+
+bool CudaOps::folds(const MatrixSpec& spec) const {
+  if (rows_ > kFewRows || spec.slices == 1 || needs_padding(spec.k, spec.k)) return false;
+  if (spec.format != MatrixFormat::kBf16 && spec.format != MatrixFormat::kFp8Rows &&
+      spec.format != MatrixFormat::kQ4) {
+    return false;
+  }
+  int32_t units = 0;
+  for (int32_t i = 0, begin = 0; i < spec.slices; begin = spec.slice_end[i++])
+    units += (spec.slice_end[i] - begin + kUnit - 1) / kUnit;
+  return units > 0 && units <= kFewWarps;
 }
 
 const Bits16* CudaOps::pad(const Bits16* x, int64_t ldx, int32_t k, int32_t rows) {
@@ -140,11 +156,18 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
     }
     const MatmulKernels& k = kernels_of(spec);
     const bool few = p.rows <= kFewRows && k.few1.function != nullptr;
-    const int32_t span = few ? unit_span_of(spec, p) : 1;
+    int32_t span = few ? unit_span_of(spec, p) : 1;
+    if (p.fold) {
+      span = 0;
+      for (int32_t s = 0, begin = 0; s < p.slices; begin = p.slice_end[s++])
+        span += (p.slice_end[s] - begin + kUnit - 1) / kUnit;
+    }
     const bool by_unit = few && span > 1 && (exl3 || p.unit_sums);
     // Few units: more channels a block, so that no warp is idle.
     int32_t split = exl3 || by_unit || span < 2 ? 8 : span < 4 ? 4 : span < 8 ? 2 : 1;
-    const auto slices = static_cast<unsigned>(std::max(1, p.slices));
+    // Folded, the units of a block meet at once.
+    if (p.fold) split = span > 4 ? 1 : span > 2 ? 2 : span > 1 ? 4 : 8;
+    const auto slices = p.fold ? 1u : static_cast<unsigned>(std::max(1, p.slices));
     // Narrowed matrices are so small that inputs and a block's beginning and end count: two tiles a warp,
     // where that leaves every multiprocessor enough blocks. The same sums in the same order.
     int64_t two_tile_blocks = 0;
@@ -174,6 +197,7 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
     q.joined = static_cast<int32_t>(end - i);
     q.split = split;
     copy_slices(q, p);
+    q.fold = p.fold;
     if (p.io != nullptr) {
       q.apart = 1;
       std::copy(p.io + i, p.io + end, q.io);
@@ -371,6 +395,11 @@ void CudaOps::linear_sliced(Stage, const Matrix& w, const Act* x, float* part) {
   p.ldy = s.n;
   p.f32 = true;
   set_slices(p, s, stride);
+  if (folds(s)) {
+    p.fold = true;
+    p.y = part;
+    return products({&w, 1}, p);
+  }
   float* slices = s.slices > 1 ? take<float>(static_cast<size_t>(stride * s.slices)) : part;
   p.y = slices;
   products({&w, 1}, p);

@@ -48,11 +48,21 @@ __device__ __forceinline__ void matmul_few(const MatmulParams& p) {
       w[i].load(m->data + (static_cast<int64_t>(tile) * groups + group) * Weights::kGroupBytes);
     }
   };
+  const auto units_of = [](int begin, int end) { return (end - begin + kUnitColumns - 1) / kUnitColumns; };
   // The groups of a unit: the first, and how many.
   const auto unit_groups = [&](int unit, int& group0) {
-    const int column0 = k_begin + unit * kUnitColumns;
+    int begin = k_begin, end = k_end;
+    if (p.fold) {
+      for (int s = 0; s < p.slices; ++s) {
+        begin = p.slice_begin[s];
+        end = p.slice_end[s];
+        if (unit < units_of(begin, end)) break;
+        unit -= units_of(begin, end);
+      }
+    }
+    const int column0 = begin + unit * kUnitColumns;
     group0 = column0 / kGroupK;
-    return (max(0, min(kUnitColumns, k_end - column0)) + kGroupK - 1) / kGroupK;
+    return (max(0, min(kUnitColumns, end - column0)) + kGroupK - 1) / kGroupK;
   };
   const auto fill = [&](int unit) {
     int group0;
@@ -71,7 +81,11 @@ __device__ __forceinline__ void matmul_few(const MatmulParams& p) {
     if (!place()) return;
     fill(way);
   }
-  const int units = (k_end - k_begin + kUnitColumns - 1) / kUnitColumns;
+  int units = units_of(k_begin, k_end);
+  if (p.fold) {
+    units = 0;
+    for (int s = 0; s < p.slices; ++s) units += units_of(p.slice_begin[s], p.slice_end[s]);
+  }
 
   const Bits16* rows[NT];
 #pragma unroll
@@ -149,6 +163,28 @@ __device__ __forceinline__ void matmul_few(const MatmulParams& p) {
               make_float4(acc[i][t][0], acc[i][t][1], acc[i][t][2], acc[i][t][3]);
     }
     __syncthreads();
+    if constexpr (!Weights::kBlockScales && !Weights::kExl3) {
+      if (p.fold) {  // all units at once; the slices as combine adds them
+#pragma unroll
+        for (int i = 0; i < kPerThread; ++i) {
+          const int e = i * kThreads + threadIdx.x;
+          if (e >= elements) continue;
+          float of[4] = {};
+          const float* part = shared + e;
+#pragma unroll
+          for (int s = 0; s < 4; ++s) {
+            if (s >= p.slices) break;
+            for (int u = units_of(p.slice_begin[s], p.slice_end[s]); u > 0; --u) {
+              of[s] = Weights::kScaled ? fmaf(Weights::kFactor, *part, of[s]) : of[s] + *part;
+              part += elements;
+            }
+          }
+          const float low = p.slices > 1 ? of[0] + of[1] : of[0];
+          total[i] = p.slices > 2 ? low + (of[2] + of[3]) : low;
+        }
+        break;
+      }
+    }
     const int here = min(ways, units - first);
 #pragma unroll
     for (int i = 0; i < kPerThread; ++i) {

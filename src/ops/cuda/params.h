@@ -74,6 +74,7 @@ struct MatmulParams {
   int32_t kind;          // this launch handles matrices of this kind only
   int32_t split;         // few rows: parts that the channels of a block are divided into (1, 2, 4, 8)
   int32_t unit_span;     // > 0: blockIdx.z = slice · unit_span + unit; every unit's sums are stored apart
+  int32_t fold;          // few rows: a block takes all slices, a warp a unit, and adds the slices too
   int32_t raw;           // EXL3: sums are stored before the output Hadamard and scale
   int32_t block_offset;  // first column block of this launch (a pass over part of the columns)
   int32_t column_shift;  // subtracted from output columns
