@@ -35,9 +35,18 @@ bool CudaOps::routes_few(const RouterWeights& w) const {
          spec.k <= kBeginUnits * kUnit && w.experts <= 320 && w.groups == 1 && w.top_k <= 64;
 }
 
-void CudaOps::router_few(const RouterWeights& w, const Act* x, int32_t* idx, float* weight, float* logits) {
-  RouterFewParams p{bits(x), static_cast<const uint8_t*>(w.weight.data), logits, w.weight.spec.k,
-                    router_params(w, idx, weight)};
+void CudaOps::router_few(const RouterWeights& w, const Act* x, int32_t* idx, float* weight, float* logits,
+                         const ExpertTable* next) {
+  RouterFewParams p{};
+  p.x = bits(x);
+  p.weight = static_cast<const uint8_t*>(w.weight.data);
+  p.logits = logits;
+  p.k = w.weight.spec.k;
+  p.router = router_params(w, idx, weight);
+  if (next != nullptr) {
+    p.table = reinterpret_cast<const uint8_t*>(next->refs);
+    p.table_bytes = next->experts * 3 * static_cast<int32_t>(sizeof(MatrixRef));
+  }
   p.router.units = (p.k + kUnit - 1) / kUnit;
   run(kernels_.router_few, {{blocks_of(w.experts, kTileN)}, 256}, p);
 }
@@ -117,7 +126,7 @@ void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, cons
   }
   ExpertFewParams p{};
   if (!within) p.shared = shared_expert(w, x);
-  if (router != nullptr) router_few(*router, x, idx, weight, take<float>(logits_size));
+  if (router != nullptr) router_few(*router, x, idx, weight, take<float>(logits_size), &table);
 
   ExpertsBeginParams b{};
   b.x = bits(x);

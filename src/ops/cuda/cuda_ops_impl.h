@@ -215,7 +215,9 @@ class CudaOps final : public Ops {
   /// Whether router_few takes this router.
   bool routes_few(const RouterWeights& w) const;
   RouterParams router_params(const RouterWeights& w, int32_t* idx, float* weight) const;
-  void router_few(const RouterWeights& w, const Act* x, int32_t* idx, float* weight, float* logits);
+  /// `next`: the table of the experts that come next, or nullptr.
+  void router_few(const RouterWeights& w, const Act* x, int32_t* idx, float* weight, float* logits,
+                  const ExpertTable* next);
   /// Whether those kernels take the shared expert too.
   static bool shared_within(const ExpertWeights& w);
   /// The shared expert's slices [slices, rows, hidden] in scratch; nullptr without one.

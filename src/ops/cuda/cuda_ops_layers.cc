@@ -84,7 +84,7 @@ void CudaOps::router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, 
   if (routes_few(w)) {
     const auto logits = static_cast<size_t>(rows_) * static_cast<size_t>(w.experts);
     if (!begin_scratch(padded(logits * sizeof(float)))) return;
-    return router_few(w, x, idx, weight, take<float>(logits));
+    return router_few(w, x, idx, weight, take<float>(logits), nullptr);
   }
   RouterParams r = router_params(w, idx, weight);
   Product p;

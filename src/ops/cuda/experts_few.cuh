@@ -115,6 +115,11 @@ __device__ __forceinline__ void expert_gate_up(const ExpertFewParams& p) {
   const uint8_t* data = up ? item.up : item.gate;
   if (count == 0) return;
   if (p.idx == nullptr) walk.start(data, tile, p.k, unit0 * kUnit);
+  // What the last block needs: 128 scales of each.
+  if (threadIdx.x < 6) {
+    const Bits16* scales = threadIdx.x < 2 ? item.svh_gate : threadIdx.x < 4 ? item.svh_up : item.suh_down;
+    prefetch_l2(reinterpret_cast<const uint8_t*>(scales + block * 128 + 64 * (threadIdx.x & 1)));
+  }
   float* sums = p.sums + unit0 * p.unit_stride + channel;
   store_units(walk, p.x + static_cast<int64_t>(x_row) * p.k + column, p.k, unit0, units,
               sums + static_cast<int64_t>(pair0) * 2 * p.width,
@@ -163,14 +168,15 @@ __device__ __forceinline__ void add_units(TileWalk<Weights>& walk, const Bits16*
   }
 }
 
-/// The shared expert's part of expert_down: rows from `row` on.
+/// The shared expert's part of expert_down: rows from `row` on. Its inputs were there before the gate and up
+/// kernel let this one in, so it does not wait for that.
 template <typename Weights>
 __device__ __forceinline__ void shared_units(const ExpertFewParams& p, int tile, int row, int begin, int end,
                                              float (&total)[4]) {
   const int lane = threadIdx.x & 31;
   TileWalk<Weights> walk;
   if (begin < end) walk.start(p.shared_down, tile, p.width, begin);
-  begin_kernel();
+  end_kernel();
   add_units(
       walk,
       p.shared_act + static_cast<int64_t>(min(row + (lane >> 2), p.rows - 1)) * p.width + 8 * (lane & 3),
@@ -205,6 +211,10 @@ __device__ __forceinline__ void expert_down(const ExpertFewParams& p) {
         reinterpret_cast<const uint8_t*>(__ldcg(reinterpret_cast<const unsigned long long*>(&item.down)));
     TileWalk<Weights> walk;
     if (count > 0 && begin < end) walk.start(data, tile, p.width, begin);
+    if (count > 0 && threadIdx.x < 2) {
+      const auto svh = __ldcg(reinterpret_cast<const unsigned long long*>(&item.svh_down));
+      prefetch_l2(reinterpret_cast<const uint8_t*>(svh) + 256 * block + 128 * threadIdx.x);
+    }
     begin_kernel();
     if (count == 0) return;
     add_units(walk, p.act + static_cast<int64_t>(pair) * p.width + 8 * (lane & 3), begin, end, total);

@@ -62,6 +62,8 @@ struct RouterFewParams {
   const uint8_t* weight;  // packed bf16 [experts, k]
   float* logits;          // scratch [rows, experts]
   int32_t k;
+  int32_t table_bytes;  // what the experts' launches read first: asked for in L2
+  const uint8_t* table;
   RouterParams router;
 };
 

@@ -63,6 +63,8 @@ extern "C" __global__ void __launch_bounds__(256, 1) router_few(const __grid_con
   if (warp < r.units) unit.start(p.weight, blockIdx.x, p.k, warp);
   if (static_cast<int>(threadIdx.x) * 32 < r.experts)
     prefetch_l2(reinterpret_cast<const uint8_t*>(r.bias + 32 * threadIdx.x));
+  for (int at = 128 * (blockIdx.x * 256 + threadIdx.x); at < p.table_bytes; at += 128 * 256 * gridDim.x)
+    prefetch_l2(p.table + at);
   begin_kernel<false>();
   end_kernel();
   if (warp < r.units) {
