@@ -1,5 +1,7 @@
-// The GPU's side of a sum over ranks by way of the host (host_exchange.h): two flags in host memory.
+// The GPU's side of a sum over ranks: two flags in host memory (host_exchange.h), or the sum of gathered
+// parts (nccl_exchange.h).
 #include "ops/cuda/common.cuh"
+#include "ops/cuda/exchange_params.h"
 
 namespace firesteel::cuda {
 
@@ -17,6 +19,43 @@ extern "C" __global__ void __launch_bounds__(1) exchange_wait(const __grid_const
   uint32_t value = 0;
   while (value == 0) asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(value) : "l"(p.flag) : "memory");
   asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(p.flag), "r"(0) : "memory");
+}
+
+namespace {
+
+template <typename T>
+__device__ __forceinline__ T add(T a, T b);
+template <>
+__device__ __forceinline__ float add(float a, float b) {
+  return a + b;
+}
+template <>
+__device__ __forceinline__ float4 add(float4 a, float4 b) {
+  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+/// Ranks hold the slices in order: (s0 + s1) + (s2 + s3) whatever their number (DESIGN section 4).
+template <typename T>
+__device__ __forceinline__ void sum_at(const ExchangeSumParams& p, int64_t count, int64_t i) {
+  const T* const all = reinterpret_cast<const T*>(p.all) + i;
+  T sum = add(all[0], all[count]);
+  if (p.ranks == 4) sum = add(sum, add(all[2 * count], all[3 * count]));
+  reinterpret_cast<T*>(p.part)[i] = sum;
+}
+
+}  // namespace
+
+/// part = the sum of the gathered parts. 256 threads, four elements each.
+extern "C" __global__ void __launch_bounds__(256) exchange_sum(const __grid_constant__ ExchangeSumParams p) {
+  begin_kernel();
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  // The host sees by it that the other ranks go on.
+  if (i == 0) asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(p.progress), "r"(p.value) : "memory");
+  if (p.count % 4 == 0) {
+    if (i < p.count / 4) sum_at<float4>(p, p.count / 4, i);
+  } else {
+    for (int64_t at = 4 * i; at < min(4 * i + 4, p.count); ++at) sum_at<float>(p, p.count, at);
+  }
 }
 
 }  // namespace firesteel::cuda

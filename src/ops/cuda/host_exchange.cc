@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/check.h"
+
 namespace firesteel::cuda {
 
 namespace {
@@ -27,13 +29,15 @@ HostExchange::~HostExchange() {
   if (thread_.joinable()) thread_.join();
 }
 
-Status HostExchange::open(const gpu::Device& device, size_t bytes) {
-  half_ = (bytes + 255) / 256 * 256;
+Result<std::unique_ptr<HostExchange>> HostExchange::make(const gpu::Device& device, const Kernels& kernels,
+                                                         size_t bytes) {
+  std::unique_ptr<HostExchange> out(new HostExchange(device, kernels));
+  out->half_ = (bytes + 255) / 256 * 256;
   // The part itself is never longer than what is received.
-  ASSIGN_OR_RETURN(memory_,
-                   device.allocate_pinned(kFlagBytes + 2 * half_, "the exchange with the other ranks"));
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
-  return {};
+  ASSIGN_OR_RETURN(out->memory_,
+                   device.allocate_pinned(kFlagBytes + 2 * out->half_, "the exchange with the other ranks"));
+  out->thread_ = std::thread([exchange = out.get()] { exchange->run(); });
+  return out;
 }
 
 void HostExchange::begin(int32_t rows) {
@@ -45,6 +49,17 @@ void HostExchange::begin(int32_t rows) {
     running_.store(true, std::memory_order_release);
   }
   wake_.notify_one();
+}
+
+Status HostExchange::send(const gpu::Stream& stream, const float* sent, int32_t n) {
+  CHECK(part_bytes(n) <= half_);
+  RETURN_IF_ERROR(device_.to_host(stream, part(), sent, part_bytes(n)));
+  return device_.launch(stream, kernels_.exchange_request, {{1}, 1}, {request(), static_cast<uint32_t>(n)});
+}
+
+Status HostExchange::receive(const gpu::Stream& stream, float* sum, int32_t n) {
+  RETURN_IF_ERROR(device_.launch(stream, kernels_.exchange_wait, {{1}, 1}, {done(), 0}));
+  return device_.to_device(stream, sum, part(), part_bytes(n));
 }
 
 Status HostExchange::finish() {
@@ -79,10 +94,6 @@ void HostExchange::run() {
 
 void HostExchange::sum(uint32_t n) {
   if (!fault_.ok()) return;
-  if (comm_ == nullptr) {
-    fault_ = Error{ErrorCode::kUnavailable, "the other ranks are lost"};
-    return;
-  }
   const size_t count = static_cast<size_t>(rows_) * n;
   fault_ = exchange_.begin(*comm_, {reinterpret_cast<float*>(part()), count}, {part() + half_, half_});
   if (fault_.ok()) fault_ = exchange_.end();
