@@ -39,7 +39,7 @@ targets="gpu_test ops_cuda_test cuda_pack_test ops_hyper_test ops_attention_test
 do_build() {
   local archs=${ARCHS:-$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)}
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DFIRESTEEL_CUDA=ON \
-    "-DFIRESTEEL_FOLDERS=base;tensor;quant;gpu;comm;ops;ops/cuda;model;cache;decode;engine;core;support;ops_cuda;model_cuda" \
+    "-DFIRESTEEL_FOLDERS=base;tensor;quant;gpu;comm;ops;ops/cuda;model;cache;decode;engine;core;support;nccl_standin;ops_cuda;model_cuda" \
     -DOPENSSL_INCLUDE_DIR="$PWD/$dev/usr/include" \
     -DOPENSSL_CRYPTO_LIBRARY="$PWD/$dev/usr/lib/x86_64-linux-gnu/libcrypto.so" \
     "-DFIRESTEEL_CUDA_ARCHS=$archs" -DFIRESTEEL_CUDA_PTX= "-DCMAKE_PREFIX_PATH=$PWD/$dev/usr" \

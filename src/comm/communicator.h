@@ -70,12 +70,15 @@ class Communicator {
   /// Breaks the communicator: a waiting call and all later ones return `why`.
   void abort(const Error& why);
   bool broken() const { return broken_.load(std::memory_order_acquire); }
+  /// Why it is broken.
+  Error reason() const;
+
+  const CommLimits& limits() const { return limits_; }
 
  private:
   struct Peer;
   using Clock = std::chrono::steady_clock;
   Status fail(Error error);
-  Error reason() const;
   Status end(std::chrono::milliseconds patience);
   Status run(Clock::time_point first_deadline);
   Status step(Peer& peer, bool* moved);

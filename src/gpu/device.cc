@@ -112,7 +112,9 @@ Result<std::unique_ptr<Device>> Device::open(int ordinal) {
   DeviceInfo& info = device->info_;
   char name[256] = {};
   RETURN_IF_ERROR(device->check(driver->device_name(name, sizeof name - 1, device->device_), "device name"));
+  info.ordinal = ordinal;
   info.name = name;
+  RETURN_IF_ERROR(device->check(driver->device_uuid(info.uuid.data(), device->device_), "device UUID"));
   info.driver_version = driver->version;
   int major = 0, minor = 0, l2 = 0, integrated = 0;
   const std::pair<int, int*> wanted[] = {{kAttrMajor, &major},

@@ -20,8 +20,10 @@
 namespace firesteel::gpu {
 
 struct DeviceInfo {
+  int ordinal = 0;
   std::string name;
-  int arch = 0;  // compute capability × 10: 90, 121
+  std::array<uint8_t, 16> uuid{};  // no two GPUs (or parts of one, where it is cut into several) share it
+  int arch = 0;                    // compute capability × 10: 90, 121
   int multiprocessors = 0;
   int clock_khz = 0;         // maximum of the multiprocessors
   int shared_per_block = 0;  // opt-in maximum

@@ -66,6 +66,7 @@ inline constexpr int kFuncLocalBytes = 3, kFuncRegisters = 4;
   X(device_name, "cuDeviceGetName", (char*, int, CuDevice))                                        \
   X(device_attribute, "cuDeviceGetAttribute", (int*, int, CuDevice))                               \
   X(device_memory, "cuDeviceTotalMem_v2", (size_t*, CuDevice))                                     \
+  X(device_uuid, "cuDeviceGetUuid_v2", (void*, CuDevice)) /* 16 bytes */                           \
   X(context_retain, "cuDevicePrimaryCtxRetain", (CuContext*, CuDevice))                            \
   X(context_release, "cuDevicePrimaryCtxRelease_v2", (CuDevice))                                   \
   X(context_set, "cuCtxSetCurrent", (CuContext))                                                   \

@@ -13,7 +13,8 @@ namespace firesteel {
 
 std::unique_ptr<Ops> test_ops(const std::string& device, int threads) {
   if (device == "cpu") return make_cpu_ops(threads);
-  auto ops = make_cuda_ops(0);
+  auto ops = make_cuda_ops(0, KvFormat::kWide,
+                           device == "cuda-nccl" ? ExchangeChoice::kNccl : ExchangeChoice::kAuto);
   if (ops.ok()) return std::move(ops).value();
   std::fprintf(stderr, "%s\n", ops.error().message.c_str());
   return nullptr;
@@ -75,9 +76,10 @@ RunArguments parse_run_arguments(int argc, char** argv) {
       ok = false;
     }
   }
-  ok = ok && (out.device == "cpu" || out.device == "cuda");
+  ok = ok && (out.device == "cpu" || out.device == "cuda" || out.device == "cuda-nccl");
   if (ok && out.first >= 0 && out.requests >= 1) return out;
-  std::fprintf(stderr, "usage: %s [--model NAME] [--device cpu|cuda] [--first I] [--requests N]\n", argv[0]);
+  std::fprintf(stderr, "usage: %s [--model NAME] [--device cpu|cuda|cuda-nccl] [--first I] [--requests N]\n",
+               argv[0]);
   std::exit(2);
 }
 

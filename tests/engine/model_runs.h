@@ -16,7 +16,8 @@ namespace firesteel {
 using Ids = std::vector<int32_t>;
 inline constexpr int32_t kCompany = 8;  // streams that the test models are loaded for
 
-/// The backend of --device: "cpu" or "cuda"; null after one line on standard error.
+/// The backend of --device: "cpu", "cuda", or "cuda-nccl" (ranks that share the GPU go through NCCL);
+/// null after one line on standard error.
 std::unique_ptr<Ops> test_ops(const std::string& device, int threads);
 
 /// "tiny" (generated from its manifest) or "demo" (the bundled model); null after one line on standard error.
@@ -29,7 +30,8 @@ std::vector<Ids> serve(Model& model, const std::vector<GenerationRequest>& reque
                        RankGroup* group = nullptr);
 EngineConfig serve_config(const std::vector<GenerationRequest>& requests, int32_t streams);
 
-/// --model NAME --device cpu|cuda --first I --requests N, with tiny, cpu, 0 and 320 where they are left out.
+/// --model NAME --device cpu|cuda|cuda-nccl --first I --requests N, with tiny, cpu, 0 and 320 where they are
+/// left out.
 struct RunArguments {
   std::string model = "tiny", device = "cpu";
   int first = 0, requests = 320;

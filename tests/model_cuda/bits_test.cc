@@ -1,11 +1,8 @@
 // One arithmetic on CUDA: a row of logits has the same bits in one pass, in any split, token by token, beside
-// other sequences, issued op by op or replayed as a recorded graph, and on one, two or four ranks.
+// other sequences, issued op by op or replayed as a recorded graph.
 #include <algorithm>
-#include <barrier>
 #include <cstring>
-#include <thread>
 
-#include "comm/rendezvous.h"
 #include "cuda.h"
 #include "model/harness.h"
 #include "model/ops_proxy.h"
@@ -14,24 +11,6 @@
 
 namespace firesteel::test {
 namespace {
-
-std::string model_dir(const std::string& name) {
-  return name == "demo" ? source_dir() + "/models/demo" : golden_model_dir(name);
-}
-
-std::vector<int32_t> prompt_of(const std::string& name, size_t count) {
-  std::vector<int32_t> ids;
-  const std::vector<int32_t> golden = Golden::of(name == "demo" ? "tiny" : name).ints("input_ids");
-  while (ids.size() < count) ids.insert(ids.end(), golden.begin(), golden.end());
-  ids.resize(count);
-  return ids;
-}
-
-std::string test_name(const char* name) {
-  std::string out = name;
-  std::replace(out.begin(), out.end(), '-', '_');
-  return out;
-}
 
 size_t differing_rows(const std::vector<float>& a, const std::vector<float>& b, size_t width) {
   if (a.size() != b.size()) return SIZE_MAX;
@@ -230,110 +209,8 @@ TEST_P(CudaBits, ARecordedForwardOutlivesItsScratch) {
   EXPECT_EQ(different, 0u);
 }
 
-// ------------------------------------------------------------------------------------------------------
-// ranks
-
-struct Pass {
-  std::vector<float> logits, steps, hidden;
-  int32_t first_id = 0, width = 0;
-  Status status;
-};
-
-/// A prompt in one pass, then steps of one token (which are recorded and replayed).
-/// `all_loaded`: all ranks are there before one computes, for in one process a rank that waits for another on
-/// the GPU keeps that one from taking memory.
-Pass run_rank(const std::string& dir, Placement placement, Communicator* comm,
-              const std::vector<int32_t>& ids, int32_t prompt, std::barrier<>& all_loaded) {
-  Pass out;
-  std::unique_ptr<Ops> ops = try_cuda_ops();
-  const auto files = open_model_files(dir, placement);
-  ModelLimits limits;
-  limits.max_rows = limits.max_logit_rows = prompt;
-  limits.pages = (static_cast<int32_t>(ids.size()) + kPageTokens - 1) / kPageTokens;
-  limits.slots = 1;
-  auto loaded = files.ok() ? load_model(*files, *ops, limits, nullptr) : files.error();
-  all_loaded.arrive_and_wait();
-  if (!loaded.ok()) {
-    out.status = loaded.error();
-    return out;
-  }
-  Model& model = **loaded;
-  if (comm != nullptr) ops->connect(comm);
-  std::vector<int32_t> pages, all;
-  for (int32_t p = 0; p < limits.pages; ++p) pages.push_back(p);
-  for (int32_t r = 0; r < prompt; ++r) all.push_back(r);
-  out.first_id = model.first_logit_id();
-  out.width = model.logit_width();
-  model.reset_slot(0);
-  const auto forward = [&](int32_t start, int32_t rows, std::vector<float>& logits) {
-    const Segment segment{0, rows, start, 0, 0};
-    const Batch batch{rows,
-                      std::span(ids).subspan(static_cast<size_t>(start), static_cast<size_t>(rows)),
-                      {&segment, 1},
-                      pages};
-    out.status = model.forward(batch, std::span(all).first(static_cast<size_t>(rows)));
-    if (!out.status.ok()) return false;
-    const size_t at = logits.size();
-    logits.resize(at + static_cast<size_t>(rows) * static_cast<size_t>(out.width));
-    ops->download(logits.data() + at, model.logits(), (logits.size() - at) * sizeof(float));
-    return true;
-  };
-  if (!forward(0, prompt, out.logits)) return out;
-  out.hidden.resize(static_cast<size_t>(prompt) * static_cast<size_t>(model.config().hidden));
-  ops->download_act(out.hidden.data(), model.hidden(), out.hidden.size());
-  for (int32_t at = prompt; at < static_cast<int32_t>(ids.size()); ++at)
-    if (!forward(at, 1, out.steps)) return out;
-  return out;
-}
-
-class CudaRanks : public testing::TestWithParam<std::tuple<const char*, int>> {};
-
-TEST_P(CudaRanks, HaveTheBitsOfOne) {
-  NEEDS_GPU();
-  const auto [name, ranks] = GetParam();
-  const std::string dir = model_dir(name);
-  const std::vector<int32_t> ids = prompt_of(name, 230);
-  constexpr int32_t kPrompt = 203;
-  std::barrier<> alone(1), together(ranks);
-  const Pass whole = run_rank(dir, {}, nullptr, ids, kPrompt, alone);
-  ASSERT_TRUE(whole.status.ok()) << whole.status.error().message;
-  auto comms = make_local_group(ranks);
-  std::vector<Pass> parts(static_cast<size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r)
-    threads.emplace_back([&, r, n = ranks] {
-      parts[static_cast<size_t>(r)] =
-          run_rank(dir, {r, n}, comms[static_cast<size_t>(r)].get(), ids, kPrompt, together);
-    });
-  for (auto& t : threads) t.join();
-  int32_t next_id = 0;
-  for (const Pass& part : parts) {
-    ASSERT_TRUE(part.status.ok()) << part.status.error().message;
-    EXPECT_EQ(part.first_id, next_id);
-    next_id += part.width;
-    EXPECT_EQ(differing_bits(part.hidden, whole.hidden), 0u);
-    for (const auto& [mine, all] :
-         {std::pair{&part.logits, &whole.logits}, std::pair{&part.steps, &whole.steps}}) {
-      size_t different = 0;
-      const auto width = static_cast<size_t>(part.width), full = static_cast<size_t>(whole.width);
-      ASSERT_EQ(mine->size() / width, all->size() / full);
-      for (size_t r = 0; r < mine->size() / width; ++r)
-        different +=
-            std::memcmp(mine->data() + r * width, all->data() + r * full + static_cast<size_t>(part.first_id),
-                        width * sizeof(float)) != 0;
-      EXPECT_EQ(different, 0u);
-    }
-  }
-  EXPECT_EQ(next_id, whole.width);
-}
-
 const auto kModels = testing::Values("tiny", "tiny-variant", "tiny-exl3", "tiny-fp8", "demo");
 INSTANTIATE_TEST_SUITE_P(Models, CudaBits, kModels, [](const auto& info) { return test_name(info.param); });
-INSTANTIATE_TEST_SUITE_P(Models, CudaRanks, testing::Combine(kModels, testing::Values(2, 4)),
-                         [](const auto& info) {
-                           return test_name(std::get<0>(info.param)) + "_on_" +
-                                  std::to_string(std::get<1>(info.param));
-                         });
 
 }  // namespace
 }  // namespace firesteel::test

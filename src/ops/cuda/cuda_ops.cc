@@ -19,8 +19,8 @@ constexpr size_t kMinScratch = size_t{64} << 20;
 
 }  // namespace
 
-Result<std::unique_ptr<CudaOps>> CudaOps::make(int ordinal, KvFormat kv) {
-  std::unique_ptr<CudaOps> ops(new CudaOps(kv));
+Result<std::unique_ptr<CudaOps>> CudaOps::make(int ordinal, KvFormat kv, ExchangeChoice choice) {
+  std::unique_ptr<CudaOps> ops(new CudaOps(kv, choice));
   ASSIGN_OR_RETURN(ops->device_, gpu::Device::open(ordinal));
   ASSIGN_OR_RETURN(ops->stream_, ops->device_->stream());
   ASSIGN_OR_RETURN(ops->kernels_, load_kernels(*ops->device_));
@@ -33,6 +33,7 @@ Result<std::unique_ptr<CudaOps>> CudaOps::make(int ordinal, KvFormat kv) {
 }
 
 CudaOps::~CudaOps() {
+  recordings_.clear();  // before the exchange whose group they hold
   if (stream_.handle() != nullptr && !stream_.synchronize().ok()) {
     // A failed device has nothing left to wait for; its memory goes with the context.
     return;
@@ -169,8 +170,8 @@ int cuda_device_count() {
   return count.ok() ? *count : 0;
 }
 
-Result<CudaOpsParts> make_cuda_ops_parts(int ordinal, KvFormat kv) {
-  ASSIGN_OR_RETURN(auto ops, cuda::CudaOps::make(ordinal, kv));
+Result<CudaOpsParts> make_cuda_ops_parts(int ordinal, KvFormat kv, ExchangeChoice exchange) {
+  ASSIGN_OR_RETURN(auto ops, cuda::CudaOps::make(ordinal, kv, exchange));
   CudaOpsParts parts;
   parts.device = &ops->device();
   parts.stream = &ops->stream();
@@ -178,8 +179,8 @@ Result<CudaOpsParts> make_cuda_ops_parts(int ordinal, KvFormat kv) {
   return parts;
 }
 
-Result<std::unique_ptr<Ops>> make_cuda_ops(int ordinal, KvFormat kv) {
-  ASSIGN_OR_RETURN(CudaOpsParts parts, make_cuda_ops_parts(ordinal, kv));
+Result<std::unique_ptr<Ops>> make_cuda_ops(int ordinal, KvFormat kv, ExchangeChoice exchange) {
+  ASSIGN_OR_RETURN(CudaOpsParts parts, make_cuda_ops_parts(ordinal, kv, exchange));
   return std::move(parts.ops);
 }
 

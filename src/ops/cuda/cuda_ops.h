@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "base/result.h"
+#include "comm/nccl_choice.h"
 #include "ops/ops.h"
 
 namespace firesteel {
@@ -19,7 +20,8 @@ int cuda_device_count();
 
 /// The backend on GPU number `ordinal`. kUnavailable without a driver or GPU, kUnsupported when this build
 /// has no code for it.
-Result<std::unique_ptr<Ops>> make_cuda_ops(int ordinal, KvFormat kv = KvFormat::kWide);
+Result<std::unique_ptr<Ops>> make_cuda_ops(int ordinal, KvFormat kv = KvFormat::kWide,
+                                           ExchangeChoice exchange = ExchangeChoice::kAuto);
 
 /// As make_cuda_ops, for programs that time or capture: also hands out the device and the stream that ops are
 /// issued on (both owned by the Ops).
@@ -32,6 +34,7 @@ struct CudaOpsParts {
   gpu::Device* device = nullptr;
   const gpu::Stream* stream = nullptr;
 };
-Result<CudaOpsParts> make_cuda_ops_parts(int ordinal, KvFormat kv = KvFormat::kWide);
+Result<CudaOpsParts> make_cuda_ops_parts(int ordinal, KvFormat kv = KvFormat::kWide,
+                                         ExchangeChoice exchange = ExchangeChoice::kAuto);
 
 }  // namespace firesteel

@@ -1,8 +1,7 @@
-// A forward on the CUDA backend: the bound batch, recorded forwards, sums over ranks.
+// A forward on the CUDA backend: the bound batch and recorded forwards.
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
 #include "base/word_hash.h"
 #include "ops/cuda/cuda_ops_impl.h"
 #include "ops/cuda/launch.h"
@@ -68,7 +67,8 @@ void CudaOps::bind(const Batch& batch) {
   device_->set_overlap(rows_ <= kFewRows);
   check(device_->to_device(stream_, dev, host, bytes));
   check(bound_copied_.record(stream_));
-  if (!alone_ && exchange_ != nullptr) exchange_->begin(rows_);
+  check(lost_);
+  if (exchange_ != nullptr) exchange_->begin(rows_);
 }
 
 void CudaOps::replace(gpu::Buffer& buffer, gpu::Buffer with) {
@@ -105,7 +105,10 @@ Status CudaOps::finish() {
     }
   }
   check(stream_.synchronize());
-  if (!alone_ && exchange_ != nullptr) check(exchange_->finish());
+  if (exchange_ != nullptr) {
+    // Why the sums failed says more than what failed because of it.
+    if (Status sums = exchange_->finish(); !sums.ok()) status_ = std::move(sums);
+  }
   old_buffers_.clear();
   old_recordings_.clear();
   if (recordings_.size() > kMaxRecordings) {
@@ -114,39 +117,6 @@ Status CudaOps::finish() {
                          [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
   }
   return std::exchange(status_, Status());
-}
-
-// ------------------------------------------------------------------------------------------- sums over ranks
-
-size_t CudaOps::exchange_bytes(int ranks, int32_t rows, int32_t n) const {
-  return SumExchange::buffer_bytes(ranks, static_cast<size_t>(rows) * static_cast<size_t>(n));
-}
-
-void CudaOps::set_exchange(std::byte*, size_t bytes) {
-  if (bytes == 0) return;
-  check(device_->make_current());
-  exchange_ = std::make_unique<HostExchange>();
-  check(exchange_->open(*device_, bytes));
-}
-
-void CudaOps::connect(Communicator* comm) {
-  alone_ = false;
-  if (exchange_ != nullptr) exchange_->connect(comm);
-}
-
-void CudaOps::exchange_begin(Stage, float* part, int32_t n) {
-  if (alone_ || !status_.ok() || rows_ == 0) return;
-  const size_t bytes = static_cast<size_t>(rows_) * static_cast<size_t>(n) * sizeof(float);
-  CHECK(exchange_ != nullptr && bytes <= exchange_->part_bytes());
-  check(device_->to_host(stream_, exchange_->part(), part, bytes));
-  run(kernels_.exchange_request, {{1}, 1}, {exchange_->request(), static_cast<uint32_t>(n)});
-}
-
-void CudaOps::exchange_end(Stage, float* part, int32_t n) {
-  if (alone_ || !status_.ok() || rows_ == 0) return;
-  const size_t bytes = static_cast<size_t>(rows_) * static_cast<size_t>(n) * sizeof(float);
-  run(kernels_.exchange_wait, {{1}, 1}, {exchange_->done(), 0});
-  check(device_->to_device(stream_, part, exchange_->part(), bytes));
 }
 
 }  // namespace firesteel::cuda

@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "gpu/device.h"
+#include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/host_exchange.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/loading.h"
+#include "ops/cuda/nccl_exchange.h"
 #include "ops/cuda/pack.h"
 #include "ops/ops.h"
 
@@ -24,7 +26,7 @@ inline constexpr int32_t kStreams = 4;
 
 class CudaOps final : public Ops {
  public:
-  static Result<std::unique_ptr<CudaOps>> make(int ordinal, KvFormat kv);
+  static Result<std::unique_ptr<CudaOps>> make(int ordinal, KvFormat kv, ExchangeChoice choice);
   ~CudaOps() override;
 
   gpu::Device& device() { return *device_; }
@@ -136,7 +138,7 @@ class CudaOps final : public Ops {
     Matrix first[3], last[3];          // what it was made from: another layer at the same address is noticed
   };
 
-  explicit CudaOps(KvFormat kv) : kv_(kv) {}
+  CudaOps(KvFormat kv, ExchangeChoice choice) : kv_(kv), choice_(choice) {}
 
   /// Bytes of a row of n values in a KV plane.
   size_t kv_bytes(int32_t n) const;
@@ -226,7 +228,12 @@ class CudaOps final : public Ops {
   /// Where this rank holds no part of the routed experts.
   void shared_alone(const ExpertWeights& w, const Act* x, float* part);
 
+  /// Settles with the other ranks how parts are exchanged, and makes it ready.
+  Status choose_exchange(Communicator& comm);
+  Status open_host_exchange(Communicator& comm);
+
   const KvFormat kv_;
+  const ExchangeChoice choice_;
   // Order matters: what is made from the device goes before it.
   std::unique_ptr<gpu::Device> device_;
   gpu::Stream stream_;
@@ -263,7 +270,11 @@ class CudaOps final : public Ops {
   void replace(gpu::Buffer& buffer, gpu::Buffer with);
 
   bool alone_ = true;
-  std::unique_ptr<HostExchange> exchange_;
+  Status lost_;  // why there is no exchange
+  std::span<std::byte> exchange_memory_;
+  std::unique_ptr<HostExchange> host_exchange_;
+  std::unique_ptr<NcclExchange> nccl_exchange_;
+  Exchange* exchange_ = nullptr;  // the one in use
 
   // The bound batch: host copies that launches depend on.
   int32_t rows_ = 0, segments_ = 0, max_segment_rows_ = 0;

@@ -1,7 +1,10 @@
 #include "ops/cuda/host_exchange.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
+
+#include "base/check.h"
 
 namespace firesteel::cuda {
 
@@ -12,6 +15,8 @@ using Clock = std::chrono::steady_clock;
 // How long the thread watches without pause, and then only now and then. Sums of a decode step come every
 // hundred microseconds.
 constexpr std::chrono::microseconds kWatch{300}, kPause{20};
+// A copy: numbers of a block, and blocks, all of which wait on the flag.
+constexpr int64_t kEach = 1024, kMostBlocks = 32;
 
 std::atomic_ref<uint32_t> flag(uint32_t* p) { return std::atomic_ref<uint32_t>(*p); }
 
@@ -27,13 +32,15 @@ HostExchange::~HostExchange() {
   if (thread_.joinable()) thread_.join();
 }
 
-Status HostExchange::open(const gpu::Device& device, size_t bytes) {
-  half_ = (bytes + 255) / 256 * 256;
+Result<std::unique_ptr<HostExchange>> HostExchange::make(const gpu::Device& device, const Kernels& kernels,
+                                                         size_t bytes) {
+  std::unique_ptr<HostExchange> out(new HostExchange(device, kernels));
+  out->half_ = (bytes + 255) / 256 * 256;
   // The part itself is never longer than what is received.
-  ASSIGN_OR_RETURN(memory_,
-                   device.allocate_pinned(kFlagBytes + 2 * half_, "the exchange with the other ranks"));
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
-  return {};
+  ASSIGN_OR_RETURN(out->memory_,
+                   device.allocate_pinned(kFlagBytes + 2 * out->half_, "the exchange with the other ranks"));
+  out->thread_ = std::thread([exchange = out.get()] { exchange->run(); });
+  return out;
 }
 
 void HostExchange::begin(int32_t rows) {
@@ -45,6 +52,23 @@ void HostExchange::begin(int32_t rows) {
     running_.store(true, std::memory_order_release);
   }
   wake_.notify_one();
+}
+
+Status HostExchange::send(const gpu::Stream& stream, const float* sent, int32_t n) {
+  CHECK(part_bytes(n) <= half_);
+  return copy(stream, kernels_.exchange_send,
+              {sent, reinterpret_cast<float*>(part()), 0, request(), static_cast<uint32_t>(n)}, n);
+}
+
+Status HostExchange::receive(const gpu::Stream& stream, float* sum, int32_t n) {
+  return copy(stream, kernels_.exchange_receive, {reinterpret_cast<float*>(part()), sum, 0, done(), 0}, n);
+}
+
+Status HostExchange::copy(const gpu::Stream& stream, const gpu::Kernel<ExchangeCopyParams>& kernel,
+                          ExchangeCopyParams p, int32_t n) {
+  p.count = static_cast<int64_t>(rows_) * n;
+  const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(p.count / kEach, 1, kMostBlocks));
+  return device_.launch(stream, kernel, {{blocks}, 256}, p);
 }
 
 Status HostExchange::finish() {
@@ -79,10 +103,6 @@ void HostExchange::run() {
 
 void HostExchange::sum(uint32_t n) {
   if (!fault_.ok()) return;
-  if (comm_ == nullptr) {
-    fault_ = Error{ErrorCode::kUnavailable, "the other ranks are lost"};
-    return;
-  }
   const size_t count = static_cast<size_t>(rows_) * n;
   fault_ = exchange_.begin(*comm_, {reinterpret_cast<float*>(part()), count}, {part() + half_, half_});
   if (fault_.ok()) fault_ = exchange_.end();

@@ -2,48 +2,56 @@
 //
 // The GPU copies its part to the host, raises a flag that carries the length, and spins on another flag; this
 // thread sees the first, sums with the other ranks through the Communicator, and raises the second. Both
-// sides only ever touch memory, so a recorded forward holds the exchange like any other op. Owned by CudaOps;
-// all calls come from the engine's thread. The thread sleeps while no forward runs, and always answers: what
-// a lost rank leaves undone is reported by finish().
+// sides only ever touch memory, so a recorded forward holds the exchange like any other op. The thread sleeps
+// while no forward runs, and always answers: what a lost rank leaves undone is reported by finish().
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <thread>
 
 #include "comm/sum_exchange.h"
-#include "gpu/device.h"
+#include "ops/cuda/exchange.h"
+#include "ops/cuda/kernels.h"
 
 namespace firesteel::cuda {
 
-class HostExchange {
+class HostExchange final : public Exchange {
  public:
-  HostExchange() = default;
-  ~HostExchange();
+  /// For sums whose received parts take up to `bytes`. Device and kernels must outlive it.
+  static Result<std::unique_ptr<HostExchange>> make(const gpu::Device& device, const Kernels& kernels,
+                                                    size_t bytes);
+  ~HostExchange() override;
 
-  /// Memory for sums whose received parts take up to `bytes`; starts the thread.
-  Status open(const gpu::Device& device, size_t bytes);
-  /// Null: the other ranks are lost, and every sum fails. Not during a forward.
+  /// Which ranks; not during a forward.
   void connect(Communicator* comm) { comm_ = comm; }
 
-  /// A forward begins, of `rows` rows; nothing is in flight.
-  void begin(int32_t rows);
-  /// It has ended on the GPU. The first failure of its sums.
-  Status finish();
+  void begin(int32_t rows) override;
+  Status send(const gpu::Stream& stream, const float* part, int32_t n) override;
+  Status receive(const gpu::Stream& stream, float* part, int32_t n) override;
+  Status finish() override;
+
+ private:
+  static constexpr size_t kFlagBytes = 512;
+  HostExchange(const gpu::Device& device, const Kernels& kernels) : device_(device), kernels_(kernels) {}
+  Status copy(const gpu::Stream& stream, const gpu::Kernel<ExchangeCopyParams>& kernel, ExchangeCopyParams p,
+              int32_t n);
+  void run();
+  void sum(uint32_t n);
 
   std::byte* part() const { return memory_.data() + kFlagBytes; }
-  size_t part_bytes() const { return half_; }
+  size_t part_bytes(int32_t n) const {
+    return static_cast<size_t>(rows_) * static_cast<size_t>(n) * sizeof(float);
+  }
   /// The GPU writes the row length here once the part is on the host.
   uint32_t* request() const { return reinterpret_cast<uint32_t*>(memory_.data()); }
   /// Becomes 1 when the sum is where the part was; the GPU puts it back to 0.
   uint32_t* done() const { return reinterpret_cast<uint32_t*>(memory_.data() + kFlagBytes / 2); }
 
- private:
-  static constexpr size_t kFlagBytes = 512;
-  void run();
-  void sum(uint32_t n);
-
+  const gpu::Device& device_;
+  const Kernels& kernels_;
   gpu::Buffer memory_;  // flags, the part, what is received
   size_t half_ = 0;
   Communicator* comm_ = nullptr;

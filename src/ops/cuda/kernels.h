@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "gpu/device.h"
+#include "ops/cuda/exchange_params.h"
 #include "ops/cuda/layer_params.h"
 
 namespace firesteel::cuda {
@@ -35,7 +36,8 @@ struct Kernels {
   gpu::Kernel<AddParams> add;
   gpu::Kernel<ConvertParams> convert;
   gpu::Kernel<RandomFillParams> random_fill;
-  gpu::Kernel<ExchangeFlagParams> exchange_request, exchange_wait;
+  gpu::Kernel<ExchangeCopyParams> exchange_send, exchange_receive;
+  gpu::Kernel<ExchangeSumParams> exchange_sum;
   gpu::Kernel<GluParams> glu;
   gpu::Kernel<RouterFewParams> router_few;
   gpu::Kernel<RouterParams> router_pick_320, router_pick_1024;

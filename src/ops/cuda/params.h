@@ -291,11 +291,6 @@ struct RandomFillParams {
   uint32_t scales[2];     // what a group's scales consist of
 };
 
-struct ExchangeFlagParams {  // host memory
-  uint32_t* flag;
-  uint32_t value;
-};
-
 struct GluParams {
   const Bits16* gate_up;
   Bits16* out;
