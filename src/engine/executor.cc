@@ -196,7 +196,8 @@ Status Executor::draw(const RoundRecord& record, const EngineState& state) {
     const std::span<const uint32_t> mask = record.mask(logit_streams_[i]);
     const SampleKey key{request.spec.sampling, request.seed, request.known()};
     const bool may_end = !mask.empty() || request.generated() >= request.spec.min_tokens;
-    if (may_end && request.rules.plain() && request.spec.logprobs < 0 &&
+    // A rank may have no part of the vocabulary.
+    if (width > 0 && may_end && request.rules.plain() && request.spec.logprobs < 0 &&
         sampler_.draws_on_device(key.params)) {
       const float* const there = model_.logits() + static_cast<size_t>(draw_at_[i]) * width;
       sample_rows_.push_back({std::span(there, width), key, true, mask});

@@ -36,13 +36,13 @@ inline constexpr int32_t kMaxDrawCandidates = 1024;
 struct DrawRow {
   DrawKind kind = DrawKind::kBest;
   bool masses = false;
-  int32_t count = 0;                     // of candidates, at most kMaxDrawCandidates
-  const float* logits = nullptr;         // [width], the backend's memory
-  std::span<const uint32_t> mask;        // host memory; bit i % 32 of word i / 32: id i may come; empty: all
-  double temperature = 1;                // > 0
+  int32_t count = 0;               // of candidates, at most kMaxDrawCandidates
+  const float* logits = nullptr;   // [width], the backend's memory
+  std::span<const uint32_t> mask;  // host memory; bit i % 32 of word i / 32: id i may come; empty: all
+  double temperature = 1;          // > 0
   double log_min_p = -std::numeric_limits<double>::infinity();  // ≤ 0
-  double top_p = 1;                      // in (0, 1)
-  uint64_t noise = 0;                    // the part of the noise's hash that the row shares
+  double top_p = 1;                                             // in (0, 1)
+  uint64_t noise = 0;  // the part of the noise's hash that the row shares
 };
 
 struct DrawResult {

@@ -98,8 +98,8 @@ bool CudaOps::draw_begin(const DrawShard& shard, std::span<const DrawRow> rows, 
     std::copy(words.begin(), words.end(), masks + static_cast<size_t>(masked) * mask_words);
     spec.mask = masked++;
   }
-  const size_t asked = rows.size() * sizeof(DrawSpec) +
-                       static_cast<size_t>(masked) * mask_words * sizeof(uint32_t);
+  const size_t asked =
+      rows.size() * sizeof(DrawSpec) + static_cast<size_t>(masked) * mask_words * sizeof(uint32_t);
 
   const size_t n = rows.size(), blocks = n * static_cast<size_t>(p.blocks),
                answer = n * (sizeof(DrawHeader) + static_cast<size_t>(p.stride) * sizeof(DrawToken));
@@ -123,7 +123,8 @@ bool CudaOps::draw_begin(const DrawShard& shard, std::span<const DrawRow> rows, 
   p.headers = reinterpret_cast<DrawHeader*>(said);
   p.tokens = reinterpret_cast<DrawToken*>(said + n * sizeof(DrawHeader));
   check(device_->to_device(stream_, question, draw_staging_.data(), asked));
-  run(kernels_.draw_best, {{static_cast<unsigned>(p.blocks), static_cast<unsigned>(p.rows)}, kDrawThreads}, p);
+  run(kernels_.draw_best, {{static_cast<unsigned>(p.blocks), static_cast<unsigned>(p.rows)}, kDrawThreads},
+      p);
   return status_.ok();
 }
 
@@ -146,9 +147,11 @@ Status CudaOps::draw(const DrawShard& shard, std::span<const DrawRow> rows, std:
   DrawParams p{};
   if (!draw_begin(shard, rows, maxima, p)) return finish();
   const auto any = [&](auto... kinds) {
-    return std::any_of(rows.begin(), rows.end(), [&](const DrawRow& r) { return ((r.kind == kinds) || ...); });
+    return std::any_of(rows.begin(), rows.end(),
+                       [&](const DrawRow& r) { return ((r.kind == kinds) || ...); });
   };
-  const gpu::LaunchShape shape{{static_cast<unsigned>(p.blocks), static_cast<unsigned>(p.rows)}, kDrawThreads};
+  const gpu::LaunchShape shape{{static_cast<unsigned>(p.blocks), static_cast<unsigned>(p.rows)},
+                               kDrawThreads};
   if (any(DrawKind::kWinner, DrawKind::kNucleus, DrawKind::kCandidates)) run(kernels_.draw_weigh, shape, p);
   if (any(DrawKind::kNucleus, DrawKind::kCandidates)) run(kernels_.draw_cut, shape, p);
   run(kernels_.draw_finish, {{static_cast<unsigned>(p.rows)}, kDrawFinishThreads}, p);

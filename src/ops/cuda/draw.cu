@@ -346,7 +346,8 @@ extern "C" __global__ void __launch_bounds__(kDrawFinishThreads)
   }
 
   WinnerSearch<kDrawFinishThreads> search(spec, p.first_id, best, lows);
-  for (int b = threadIdx.x; b < p.blocks; b += kDrawFinishThreads) search.offer(p.winners[row * p.blocks + b]);
+  for (int b = threadIdx.x; b < p.blocks; b += kDrawFinishThreads)
+    search.offer(p.winners[row * p.blocks + b]);
   for (uint32_t first = 0; first < size; first += kDrawFinishThreads) {
     const uint32_t i = first + threadIdx.x;
     const bool kept = i < size && list.place(i) < limit;

@@ -117,7 +117,8 @@ class WinnerSearch {
       most[i] = -INFINITY;
       if (!(v > -INFINITY)) continue;
       if (floor_ > -INFINITY && scaled(v, spec_.temperature) < floor_) continue;
-      const Estimate e = estimate(spec_, v, token_hash(spec_.noise, static_cast<uint32_t>(first_id_ + index(i))));
+      const Estimate e =
+          estimate(spec_, v, token_hash(spec_.noise, static_cast<uint32_t>(first_id_ + index(i))));
       most[i] = e.score + e.error;
       if (!(most[i] > -INFINITY)) most[i] = INFINITY;  // no estimate
       low = fmaxf(low, e.score - e.error);
@@ -147,8 +148,8 @@ class WinnerSearch {
     const auto reduce = [&](int from) {
 #pragma unroll
       for (int mask = from; mask > 0; mask >>= 1)
-        offer({__shfl_xor_sync(0xffffffffu, best_.score, mask),
-               __shfl_xor_sync(0xffffffffu, best_.key, mask)});
+        offer(
+            {__shfl_xor_sync(0xffffffffu, best_.score, mask), __shfl_xor_sync(0xffffffffu, best_.key, mask)});
     };
     reduce(16);
     __syncthreads();
@@ -170,7 +171,8 @@ class WinnerSearch {
   DrawWinner best_{0, 0};
 };
 
-// ------------------------------------------------------------------------------------------ sums over a block
+// ------------------------------------------------------------------------------------------ sums over a
+// block
 
 template <int kThreads>
 __device__ __forceinline__ uint64_t block_max(uint64_t v, uint64_t* shared) {

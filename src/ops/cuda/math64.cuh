@@ -44,8 +44,7 @@ __device__ __forceinline__ double log64_normal(double x) {
   constexpr uint64_t kSqrtHalf = 0x3FE6A09E667F3BCDull;
   const uint64_t offset = static_cast<uint64_t>(__double_as_longlong(x)) - kSqrtHalf;
   const int k = static_cast<int>(static_cast<int64_t>(offset) >> 52);
-  const double m =
-      __longlong_as_double(static_cast<long long>((offset & 0x000FFFFFFFFFFFFFull) + kSqrtHalf));
+  const double m = __longlong_as_double(static_cast<long long>((offset & 0x000FFFFFFFFFFFFFull) + kSqrtHalf));
   const double f = __dsub_rn(m, 1.0);
   const double s = __ddiv_rn(f, __dadd_rn(2.0, f));
   const double z = __dmul_rn(s, s);
