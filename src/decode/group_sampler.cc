@@ -157,7 +157,8 @@ Status GroupSampler::more(Communicator& comm, std::span<const SampleRow> rows, s
     } else {
       shard_max(row.logits, scratch_);
       (void)shard_candidates(row.logits, first_id_, row.key, global_max, 0, scratch_);
-      write(shard_candidates(row.logits, first_id_, row.key, global_max, stage, scratch_), bytes, mine_.data());
+      write(shard_candidates(row.logits, first_id_, row.key, global_max, stage, scratch_), bytes,
+            mine_.data());
     }
     RETURN_IF_ERROR(gather(comm, bytes));
     RETURN_IF_ERROR(unpack(comm, row, global_max, stage, bytes, 0, id));

@@ -205,7 +205,8 @@ Status Executor::draw(const RoundRecord& record, const EngineState& state) {
     }
     download_row(draw_at_[i], i);
     const std::span<float> row(logits_.data() + i * width, width);
-    if (request.spec.logprobs >= 0) std::copy(row.begin(), row.end(), raw_.begin() + static_cast<ptrdiff_t>(i * width));
+    if (request.spec.logprobs >= 0)
+      std::copy(row.begin(), row.end(), raw_.begin() + static_cast<ptrdiff_t>(i * width));
     if (!mask.empty()) {
       apply_mask(mask, first_id, row);
     } else if (!may_end) {

@@ -212,8 +212,8 @@ DeviceRun draw_from_devices(int ranks, bool uneven, int32_t vocab, HostDrawer::F
         const auto first = static_cast<size_t>(at[r]), width = static_cast<size_t>(at[r + 1] - at[r]);
         std::vector<SampleRow> mine;
         for (size_t i = 0; i < count; ++i)
-          mine.push_back({std::span(there[i] ? rows.logits[i] : masked[i]).subspan(first, width), rows.keys[i],
-                          there[i] && width > 0, masks[i]});
+          mine.push_back({std::span(there[i] ? rows.logits[i] : masked[i]).subspan(first, width),
+                          rows.keys[i], there[i] && width > 0, masks[i]});
         const Status status = samplers[r].draw(comms[r].get(), {7, 9}, mine, ids[r]);
         EXPECT_TRUE(status.ok()) << status.error().message;
       });
