@@ -15,7 +15,12 @@
 namespace firesteel::test {
 namespace {
 
-enum class Shape { kText, kFlat, kPeaked, kTies, kMasked, kExtreme, kEqual, kNone, kCount };
+enum class Shape { kText, kFlat, kPeaked, kTies, kMasked, kExtreme, kEqual, kZeros, kNone, kCount };
+
+template <typename T>
+T pick(Random& random, std::initializer_list<T> from) {
+  return *(from.begin() + static_cast<ptrdiff_t>(random.below(from.size())));
+}
 
 std::vector<float> make_logits(Random& random, Shape shape, size_t count) {
   const float width = shape == Shape::kFlat ? 0.5f : shape == Shape::kPeaked ? 6.0f : 4.0f;
@@ -25,6 +30,7 @@ std::vector<float> make_logits(Random& random, Shape shape, size_t count) {
     if (shape == Shape::kTies) v = std::round(v);
     if (shape == Shape::kMasked && random.below(3) != 0) v = -INFINITY;
     if (shape == Shape::kEqual) v = 1.5f;
+    if (shape == Shape::kZeros) v = pick(random, {0.0f, -0.0f, -1.0f, -2.0f});
     if (shape == Shape::kNone) v = random.below(2) != 0 ? -INFINITY : kNan;
     if (shape == Shape::kExtreme) {
       const float values[] = {0.0f, -0.0f,   FLT_MAX, -FLT_MAX, INFINITY, -INFINITY,
@@ -33,11 +39,6 @@ std::vector<float> make_logits(Random& random, Shape shape, size_t count) {
     }
   }
   return logits;
-}
-
-template <typename T>
-T pick(Random& random, std::initializer_list<T> from) {
-  return *(from.begin() + static_cast<ptrdiff_t>(random.below(from.size())));
 }
 
 SampleKey make_key(Random& random) {

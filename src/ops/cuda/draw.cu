@@ -39,7 +39,7 @@ __device__ __forceinline__ uint64_t row_best(const DrawParams& p, int row, uint6
 }
 /// The maximum over all ranks, −∞ if no logit is usable.
 __device__ __forceinline__ float row_top(const DrawParams& p, const DrawSpec& spec, uint64_t best) {
-  return p.given ? spec.maximum : best == 0 ? -INFINITY : key_value(best);
+  return p.given ? spec.maximum + 0.0f : best == 0 ? -INFINITY : key_value(best);
 }
 
 /// ⌈top_p · total⌉ with top_p as the exact rational of its double.
@@ -99,11 +99,11 @@ extern "C" __global__ void __launch_bounds__(kDrawThreads) draw_weigh(const __gr
   const int64_t row = blockIdx.y;
   const DrawSpec spec = p.specs[row];
   if (spec.kind == DrawOf::kBest) return;
+  float v[kDrawItems];
+  load_items(p, spec, v);
   const float top = row_top(p, spec, row_best<kDrawThreads>(p, blockIdx.y, shared));
   if (!(top > -INFINITY)) return;
   const double best = scaled(top, spec.temperature);
-  float v[kDrawItems];
-  load_items(p, spec, v);
   if (spec.kind == DrawOf::kWinner) {
     WinnerSearch<kDrawThreads> search(spec, p.first_id, best, lows);
     search.round<kDrawItems>([&](int i) { return v[i]; }, item_index);
@@ -113,12 +113,11 @@ extern "C" __global__ void __launch_bounds__(kDrawThreads) draw_weigh(const __gr
   }
   for (int i = threadIdx.x; i < kDrawBins; i += kDrawThreads) low[i] = high[i] = 0;
   __syncthreads();
-  const uint32_t top_bits = ordered_bits(top);
   int64_t mass = 0;
 #pragma unroll
   for (int i = 0; i < kDrawItems; ++i) {
     if (!(v[i] > -INFINITY)) continue;
-    const int bin = bin_of(top_bits - ordered_bits(v[i]));
+    const int bin = bin_of(top, v[i]);
     if (spec.kind == DrawOf::kNucleus) {
       const int64_t m = mass_of(spec, v[i], top, best);
       if (m != 0) add_shared(&low[bin], &high[bin], static_cast<uint64_t>(m));
@@ -152,16 +151,18 @@ extern "C" __global__ void __launch_bounds__(kDrawThreads) draw_cut(const __grid
   const int64_t row = blockIdx.y;
   const DrawSpec spec = p.specs[row];
   if (spec.kind != DrawOf::kNucleus && spec.kind != DrawOf::kCandidates) return;
-  const float top = row_top(p, spec, row_best<kDrawThreads>(p, blockIdx.y, shared));
-  if (!(top > -INFINITY)) return;
-  const bool nucleus = spec.kind == DrawOf::kNucleus;
-
+  float v[kDrawItems];
+  load_items(p, spec, v);
   int64_t weight[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int bin = 4 * static_cast<int>(threadIdx.x) + i;
     weight[i] = bin < kDrawBins ? static_cast<int64_t>(p.bins[row * kDrawBins + bin]) : 0;
   }
+  const float top = row_top(p, spec, row_best<kDrawThreads>(p, blockIdx.y, shared));
+  if (!(top > -INFINITY)) return;
+  const bool nucleus = spec.kind == DrawOf::kNucleus;
+
   const WeightScan scan = scan_weights<kDrawThreads>(weight, sums);
   const int64_t target = nucleus ? nucleus_need(spec.top_p, scan.total) : spec.count;
   if (threadIdx.x == 0) point = {kDrawBins, scan.total};
@@ -171,14 +172,11 @@ extern "C" __global__ void __launch_bounds__(kDrawThreads) draw_cut(const __grid
   const int cut = point.place;
   if (blockIdx.x == 0 && threadIdx.x == 0) p.cuts[row] = {point.before, target, cut, 0};
 
-  const uint32_t top_bits = ordered_bits(top);
   const double best = scaled(top, spec.temperature);
-  float v[kDrawItems];
-  load_items(p, spec, v);
 #pragma unroll
   for (int i = 0; i < kDrawItems; ++i) {
     const bool usable = v[i] > -INFINITY;
-    const int bin = usable ? bin_of(top_bits - ordered_bits(v[i])) : kDrawBins;
+    const int bin = usable ? bin_of(top, v[i]) : kDrawBins;
     const auto index = static_cast<uint32_t>(item_index(i));
     const bool last = usable && bin == cut;
     uint64_t entry = index;
@@ -197,53 +195,84 @@ extern "C" __global__ void __launch_bounds__(kDrawThreads) draw_cut(const __grid
 
 namespace {
 
-/// The part of a row's list that is kept. An entry's place within its bin is a number: how far its logit
-/// lies below the bin's, then its index. Kept are the places below the limit that this returns, found digit
-/// by digit from the top.
+/// The part of a row's list that is kept. An entry's place is a number: how far its logit lies below the
+/// greatest of the list, as integers of the same order, then its index. Kept are the places below the limit
+/// that limit() returns, found digit by digit from the top.
 class ListCut {
  public:
   struct Shared {
     uint32_t low[kDigits], high[kDigits], count[kDigits];
     int64_t sums[kDrawFinishThreads / 32];
+    uint64_t ends[kDrawFinishThreads / 32];
     CutPoint point;
   };
+  static constexpr int kAtOnce = 4;  // entries of a thread, so that their loads overlap
 
-  __device__ ListCut(const DrawParams& p, const DrawSpec& spec, int64_t row, float top, const DrawCut& cut)
+  __device__ ListCut(const DrawParams& p, const DrawSpec& spec, int64_t row, const DrawCut& cut)
       : p_(p),
         spec_(spec),
         list_(p.listed + row * p.width),
-        size_(p.counts[2 * row]),
-        begin_(ordered_bits(top) - bin_begin(cut.bin)),
+        size_(cut.bin < kDrawBins ? p.counts[2 * row] : 0),
         index_bits_(32 - __clz(p.width - 1 | 1)),
-        bits_(bin_bits(cut.bin) + index_bits_),
         cut_(cut) {}
 
   __device__ uint32_t size() const { return size_; }
-  __device__ int index(uint32_t i) const {
-    return static_cast<int>(list_[i] & ((uint64_t{1} << kDrawIndexBits) - 1));
+  /// Entries first + threadIdx.x, + kDrawFinishThreads, …; −∞ where there is none.
+  __device__ __forceinline__ void load(uint32_t first, uint64_t (&entry)[kAtOnce],
+                                       float (&value)[kAtOnce]) const {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const uint32_t at = first + threadIdx.x + i * kDrawFinishThreads;
+      entry[i] = at < size_ ? list_[at] : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      value[i] = first + threadIdx.x + i * kDrawFinishThreads < size_
+                     ? usable_logit(p_, spec_, index(entry[i]))
+                     : -INFINITY;
   }
-  __device__ float value(uint32_t i) const { return usable_logit(p_, spec_, index(i)); }
-  __device__ uint64_t place(uint32_t i) const {
-    return static_cast<uint64_t>(begin_ - ordered_bits(value(i))) << index_bits_ |
-           static_cast<uint32_t>(index(i));
+  __device__ static int index(uint64_t entry) {
+    return static_cast<int>(entry & ((uint64_t{1} << kDrawIndexBits) - 1));
+  }
+  __device__ uint64_t place(uint64_t entry, float value) const {
+    return static_cast<uint64_t>(greatest_ - ordered_bits(value)) << index_bits_ |
+           static_cast<uint32_t>(index(entry));
+  }
+  template <typename F>
+  __device__ __forceinline__ void each(F f) const {
+    for (uint32_t first = 0; first < size_; first += kAtOnce * kDrawFinishThreads) {
+      uint64_t entry[kAtOnce];
+      float value[kAtOnce];
+      load(first, entry, value);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        if (value[i] > -INFINITY) f(entry[i], value[i]);
+    }
   }
 
-  __device__ uint64_t limit(Shared& s) const {
+  __device__ uint64_t limit(Shared& s) {
+    uint32_t greatest = 0, least = 0xffffffffu;
+    each([&](uint64_t, float v) {
+      greatest = max(greatest, ordered_bits(v));
+      least = min(least, ordered_bits(v));
+    });
+    greatest_ = static_cast<uint32_t>(block_max<kDrawFinishThreads>(greatest, s.ends));
+    least = ~static_cast<uint32_t>(block_max<kDrawFinishThreads>(~least, s.ends));
     int64_t before = cut_.before;
     uint64_t prefix = 0;
-    for (int shift = bits_;;) {
+    for (int shift = 32 - __clz(static_cast<int>(greatest_ - least)) + index_bits_;;) {
       const int above = shift;
       shift = max(shift - kDigitBits, 0);
       for (int i = threadIdx.x; i < kDigits; i += kDrawFinishThreads) s.low[i] = s.high[i] = s.count[i] = 0;
       __syncthreads();
-      for (uint32_t i = threadIdx.x; i < size_; i += kDrawFinishThreads) {
-        const uint64_t at = place(i);
-        if (at >> above != prefix) continue;
+      each([&](uint64_t entry, float v) {
+        const uint64_t at = place(entry, v);
+        if (at >> above != prefix) return;
         const int digit = static_cast<int>(at >> shift & ((1u << (above - shift)) - 1));
         add_shared(&s.low[digit], &s.high[digit],
-                   spec_.kind == DrawOf::kNucleus ? list_[i] >> kDrawIndexBits : 1);
+                   spec_.kind == DrawOf::kNucleus ? entry >> kDrawIndexBits : 1);
         atomicAdd(&s.count[digit], 1u);
-      }
+      });
       __syncthreads();
       int64_t weight[4];
 #pragma unroll
@@ -266,8 +295,8 @@ class ListCut {
   const DrawSpec& spec_;
   const uint64_t* const list_;
   const uint32_t size_;
-  const uint32_t begin_;  // order bits of the bin's greatest logit
-  const int index_bits_, bits_;
+  uint32_t greatest_ = 0;  // order bits of the list's greatest logit
+  const int index_bits_;
   const DrawCut cut_;
 };
 
@@ -321,9 +350,8 @@ extern "C" __global__ void __launch_bounds__(kDrawFinishThreads)
 
   DrawCut cut{0, 0, kDrawBins, 0};
   if (spec.kind != DrawOf::kWinner) cut = p.cuts[row];
-  const ListCut list(p, spec, row, top, cut);
-  const uint32_t size = cut.bin < kDrawBins ? list.size() : 0;
-  const uint64_t limit = size > 0 ? list.limit(digits) : 0;
+  ListCut list(p, spec, row, cut);
+  const uint64_t limit = list.size() > 0 ? list.limit(digits) : 0;
 
   if (spec.kind == DrawOf::kCandidates) {
     const uint32_t sure = p.counts[2 * row + 1];
@@ -331,9 +359,10 @@ extern "C" __global__ void __launch_bounds__(kDrawFinishThreads)
       keys[i] = i < sure ? p.chosen[row * kMaxDrawn + i] : 0;
     if (threadIdx.x == 0) filled = sure;
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < size; i += kDrawFinishThreads)
-      if (list.place(i) < limit)
-        keys[atomicAdd(&filled, 1u)] = order_key(list.value(i), static_cast<uint32_t>(list.index(i)));
+    list.each([&](uint64_t entry, float v) {
+      if (list.place(entry, v) < limit)
+        keys[atomicAdd(&filled, 1u)] = order_key(v, static_cast<uint32_t>(ListCut::index(entry)));
+    });
     __syncthreads();
     const int count = static_cast<int>(filled);
     int padded = 1;
@@ -348,11 +377,15 @@ extern "C" __global__ void __launch_bounds__(kDrawFinishThreads)
   WinnerSearch<kDrawFinishThreads> search(spec, p.first_id, best, lows);
   for (int b = threadIdx.x; b < p.blocks; b += kDrawFinishThreads)
     search.offer(p.winners[row * p.blocks + b]);
-  for (uint32_t first = 0; first < size; first += kDrawFinishThreads) {
-    const uint32_t i = first + threadIdx.x;
-    const bool kept = i < size && list.place(i) < limit;
-    search.round<1>([&](int) { return kept ? list.value(i) : -INFINITY; },
-                    [&](int) { return list.index(i); });
+  for (uint32_t first = 0; first < list.size(); first += ListCut::kAtOnce * kDrawFinishThreads) {
+    uint64_t entry[ListCut::kAtOnce];
+    float v[ListCut::kAtOnce];
+    list.load(first, entry, v);
+#pragma unroll
+    for (int i = 0; i < ListCut::kAtOnce; ++i)
+      if (list.place(entry[i], v[i]) >= limit) v[i] = -INFINITY;
+    search.round<ListCut::kAtOnce>([&](int i) { return v[i]; },
+                                   [&](int i) { return ListCut::index(entry[i]); });
   }
   const DrawWinner winner = search.best(winners);
   if (threadIdx.x == 0) put_one(winner.key);

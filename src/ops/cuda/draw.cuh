@@ -37,17 +37,13 @@ __device__ __forceinline__ float usable_logit(const DrawParams& p, const DrawSpe
 
 // ------------------------------------------------------------------------------------------------- the bins
 
-// A token's bin says how far its order key lies below the maximum's: 32 bins for each power of two. It grows
-// along the order, is equal for equal logits, and needs no temperature.
-__device__ __forceinline__ int bin_of(uint32_t distance) {
-  const int exponent = 31 - __clz(distance | 31u);  // at least 4
-  return exponent == 4 ? static_cast<int>(distance)
-                       : (exponent - 4) * 32 + static_cast<int>(distance >> (exponent - 5) & 31u);
-}
-/// Bits by which distances of one bin differ, and the least distance in it.
-__device__ __forceinline__ int bin_bits(int bin) { return bin < 64 ? 0 : bin / 32 - 1; }
-__device__ __forceinline__ uint32_t bin_begin(int bin) {
-  return bin < 32 ? static_cast<uint32_t>(bin) : (32u + (bin & 31)) << bin_bits(bin);
+// A token's bin says how far its logit lies below the maximum: 64 bins for each power of two from 1/128 to
+// 128, what is nearer or farther in the first or last. It grows along the order, is equal for equal logits,
+// and needs no temperature.
+__device__ __forceinline__ int bin_of(float top, float v) {
+  constexpr int kFirst = (127 - 7) * 64;  // of 2^-7, in exponent and six bits of the mantissa
+  const int bin = static_cast<int>(__float_as_uint(top - v) >> 17) - kFirst;
+  return min(max(bin, 0), kDrawBins - 1);
 }
 
 // ----------------------------------------------------------------------------------------- masses and noise

@@ -8,7 +8,7 @@ namespace firesteel::cuda {
 inline constexpr int kDrawThreads = 256, kDrawItems = 8;
 inline constexpr int kDrawChunk = kDrawThreads * kDrawItems;  // logits of a block
 inline constexpr int kDrawFinishThreads = 512;
-inline constexpr int kDrawBins = 896;          // of distances from the maximum, see bin_of
+inline constexpr int kDrawBins = 896;          // of distances from the maximum (bin_of)
 inline constexpr int kMaxDrawWidth = 1 << 20;  // logits of a row
 inline constexpr int kDrawIndexBits = 23;      // of an entry of `listed`; the mass has the other 41
 inline constexpr int kMaxDrawn = 1024;         // candidates of a row
