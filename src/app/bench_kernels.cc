@@ -1,10 +1,12 @@
 // bench kernels: the CUDA backend's operations at the shapes of GLM-5.3-Flash, one rank of two.
 #include <algorithm>
+#include <functional>
 #include <random>
 
 #include "app/bench_models.h"
 #include "app/bench_report.h"
 #include "app/kernel_bench.h"
+#include "decode/group_sampler.h"
 #include "ops/cuda/pack.h"
 
 namespace firesteel {
@@ -312,6 +314,70 @@ void bench_router(KernelBench& b) {
   }
 }
 
+/// Drawing the tokens of a round, whole: what is asked goes up, the answer comes down. By the device, and as
+/// the host does it from downloaded rows.
+void bench_sample(KernelBench& b) {
+  constexpr int32_t kVocab = 154'880, kMostRows = 32;
+  struct Case {
+    const char* name;
+    SamplingParams params;
+    float width;  // of the normals that logits are
+  };
+  const Case cases[] = {{"greedy", {}, 4.0f},
+                        {"top-p 0.95, nucleus of 2", {1.0, 0, 0.95, 0.0, {}}, 6.0f},
+                        {"top-p 0.95, nucleus of 700", {1.0, 0, 0.95, 0.0, {}}, 4.0f},
+                        {"top-p 0.95, nucleus of 115,000", {1.0, 0, 0.95, 0.0, {}}, 1.0f},
+                        {"T 0.7, top-p 0.95", {0.7, 0, 0.95, 0.0, {}}, 4.0f},
+                        {"top-k 40", {1.0, 40, 0.95, 0.0, {}}, 4.0f},
+                        {"everything", {1.0, 0, 1.0, 0.0, {}}, 4.0f}};
+  std::mt19937_64 random(1);
+  std::normal_distribution<float> normal(0.0f, 1.0f);
+  std::vector<float> host(static_cast<size_t>(kMostRows) * kVocab), shaped(host.size());
+  for (float& v : host) v = normal(random);
+  auto* const logits = reinterpret_cast<float*>(b.take(host.size() * sizeof(float)));
+  GroupSampler sampler(kVocab, 1, 0, kVocab, kMostRows, b.ops().drawer());
+  constexpr int32_t kPart = kVocab / 2;
+  DeviceRows part(b.ops().drawer(), false, 0, kPart, kMostRows);
+  for (const Case& c : cases) {
+    for (size_t i = 0; i < host.size(); ++i) shaped[i] = host[i] * c.width;
+    b.ops().upload(logits, shaped.data(), shaped.size() * sizeof(float));
+    for (const int32_t rows : b.rows()) {
+      if (rows > kMostRows) continue;
+      const double bytes = 4.0 * rows * kVocab;
+      std::vector<SampleRow> there, parts, here;
+      for (int32_t i = 0; i < rows; ++i) {
+        const size_t at = static_cast<size_t>(i) * kVocab;
+        const SampleKey key{c.params, 1234, i};
+        there.push_back({std::span<const float>(logits + at, kVocab), key, true});
+        parts.push_back({std::span<const float>(logits + at, kPart), key, true});
+        here.push_back({std::span<const float>(shaped).subspan(at, kVocab), key});
+      }
+      std::vector<int32_t> ids(static_cast<size_t>(rows));
+      Status status;
+      b.time_waiting(std::string("sample ") + c.name, rows, bytes,
+                     [&] { status = sampler.draw(nullptr, {}, there, ids); });
+      std::vector<float> maxima(static_cast<size_t>(rows));
+      const auto use = [](size_t, const ShardCandidates&) {};
+      b.time_waiting(
+          std::string("sample half: ") + c.name, rows, bytes / 2,
+          [&] {
+            if (status.ok()) status = part.find_best(parts);
+            for (size_t i = 0; i < maxima.size(); ++i) maxima[i] = part.best(i).value;
+            if (status.ok()) status = part.candidates(parts, 0, parts.size(), maxima, 0, std::ref(use));
+          },
+          "one rank of two, its candidates");
+      b.time_waiting(
+          std::string("sample on the host: ") + c.name, rows, bytes,
+          [&] {
+            b.ops().download(shaped.data(), logits, static_cast<size_t>(bytes));
+            if (status.ok()) status = sampler.draw(nullptr, {}, here, ids);
+          },
+          "with the download");
+      if (!status.ok()) std::fprintf(stderr, "firesteel: %s\n", status.error().message.c_str());
+    }
+  }
+}
+
 }  // namespace
 
 int run_bench_kernels(const BenchKernelsOptions& options) {
@@ -350,6 +416,7 @@ int run_bench_kernels(const BenchKernelsOptions& options) {
   if (wanted("hyper")) bench_hyper(b);
   if (wanted("router")) bench_router(b);
   if (wanted("kda")) bench_kda(b);
+  if (wanted("sample")) bench_sample(b);
   if (wanted("attention") || wanted("pool_select")) bench_attention(b);
   const Status written = write_bench_json(options.json_file, "Operations of the CUDA backend, alone",
                                           options.command, b.figures());

@@ -1,6 +1,7 @@
 #include "app/kernel_bench.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -162,6 +163,20 @@ void KernelBench::time(const std::string& name, int32_t rows, int calls, double 
   std::vector<double> times = times_of(parts_, 2, 10, [&] { must(graph.replay(*parts_.stream)); });
   for (double& t : times) t /= calls;
   add(name, rows, std::move(times), bytes, flops, note);
+}
+
+void KernelBench::time_waiting(const std::string& name, int32_t rows, double bytes,
+                               const std::function<void()>& work, const std::string& note) {
+  if (name.find(options_.filter) == std::string::npos) return;
+  constexpr int kWarmUp = 2, kRepeats = 10;
+  std::vector<double> times;
+  for (int i = 0; i < (options_.once ? 1 : kWarmUp + kRepeats); ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+    if (i >= kWarmUp) times.push_back(took.count());
+  }
+  if (!options_.once) add(name, rows, std::move(times), bytes, 0, note);
 }
 
 void KernelBench::copy_rate() {

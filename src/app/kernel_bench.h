@@ -50,6 +50,9 @@ class KernelBench {
   /// Times `issue(i)`, i = 0 … calls - 1, as one graph; `bytes` and `flops` are of one call.
   void time(const std::string& name, int32_t rows, int calls, double bytes, double flops,
             const std::function<void(int)>& issue, const std::string& note = "");
+  /// The same for work that waits for its answer: times by the clock, one call after the other.
+  void time_waiting(const std::string& name, int32_t rows, double bytes, const std::function<void()>& work,
+                    const std::string& note = "");
   /// The machine's own rates: of copies, and of tensor-core products alone (ops/cuda/probe.cu).
   void copy_rate();
   void mma_rate();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <string>
 
@@ -16,7 +17,6 @@ using namespace sampler_internal;  // NOLINT(google-build-using-namespace)
 namespace {
 
 constexpr double kLn2 = 0.693147180559945309417232121458;
-
 
 /// Before the candidates of a row.
 struct RowHeader {
@@ -39,12 +39,15 @@ constexpr size_t kUsualCandidates = 64;
 
 }  // namespace
 
-GroupSampler::GroupSampler(int32_t vocab, int32_t ranks, int32_t first_id, int32_t widest, int32_t max_rows)
+GroupSampler::GroupSampler(int32_t vocab, int32_t ranks, int32_t first_id, int32_t widest, int32_t max_rows,
+                           Drawer* drawer)
     : ranks_(ranks),
       first_id_(first_id),
       widest_(widest),
       scratch_(vocab),
-      maxima_(static_cast<size_t>(max_rows)) {
+      device_(drawer, ranks == 1, first_id, widest, max_rows),
+      maxima_(static_cast<size_t>(max_rows)),
+      places_(static_cast<size_t>(max_rows)) {
   const size_t rows = static_cast<size_t>(max_rows);
   const size_t bytes = std::max({sizeof(RowHeader) + static_cast<size_t>(widest) * sizeof(Candidate),
                                  rows * (sizeof(ScoreHeader) + kMaxLogprobs * sizeof(Candidate)),
@@ -63,8 +66,9 @@ Status GroupSampler::gather_maxima(Communicator& comm, const RoundDigest& digest
                                    std::span<const SampleRow> rows) {
   std::memcpy(mine_.data(), &digest, sizeof digest);
   const size_t bytes = sizeof digest + rows.size() * sizeof(float);
+  RETURN_IF_ERROR(device_.find_best(rows));
   for (size_t i = 0; i < rows.size(); ++i) {
-    const float best = shard_max(rows[i].logits, scratch_);
+    const float best = rows[i].on_device ? device_.best(i).value : shard_max(rows[i].logits, scratch_);
     std::memcpy(mine_.data() + sizeof digest + i * sizeof best, &best, sizeof best);
   }
   RETURN_IF_ERROR(gather(comm, bytes));
@@ -94,15 +98,27 @@ size_t GroupSampler::row_bytes(const SampleRow& row, int32_t stage) const {
   return sizeof(RowHeader) + capacity * sizeof(Candidate);
 }
 
-size_t GroupSampler::pack(const SampleRow& row, float global_max, int32_t stage, std::byte* to) {
-  const ShardCandidates own = shard_candidates(row.logits, first_id_, row.key, global_max, stage, scratch_);
-  const size_t bytes = row_bytes(row, stage);
+void GroupSampler::write(const ShardCandidates& own, size_t bytes, std::byte* to) const {
   const RowHeader header{own.mass, static_cast<int32_t>(own.best.size()), own.complete ? 1 : 0};
   CHECK(sizeof header + own.best.size_bytes() <= bytes);
   std::memcpy(to, &header, sizeof header);
   if (!own.best.empty()) std::memcpy(to + sizeof header, own.best.data(), own.best.size_bytes());
   std::memset(to + sizeof header + own.best.size_bytes(), 0, bytes - sizeof header - own.best.size_bytes());
-  return bytes;
+}
+
+/// The first candidates of rows [first, last) to places_.
+Status GroupSampler::pack(std::span<const SampleRow> rows, size_t first, size_t last) {
+  for (size_t i = first; i < last; ++i) {
+    const SampleRow& row = rows[i];
+    if (row.on_device) continue;
+    if (rows.size() > 1) shard_max(row.logits, scratch_);  // of one row the scratch still knows it
+    write(shard_candidates(row.logits, first_id_, row.key, maxima_[i], 0, scratch_), row_bytes(row, 0),
+          places_[i]);
+  }
+  const auto use = [&](size_t i, const ShardCandidates& own) {
+    write(own, row_bytes(rows[i], 0), places_[i]);
+  };
+  return device_.candidates(rows, first, last, maxima_, 0, std::ref(use));
 }
 
 Status GroupSampler::unpack(Communicator& comm, const SampleRow& row, float global_max, int32_t stage,
@@ -128,43 +144,63 @@ Status GroupSampler::unpack(Communicator& comm, const SampleRow& row, float glob
 }
 
 /// A nucleus that reaches past the first candidates: the later stages, for this row alone.
-Status GroupSampler::more(Communicator& comm, const SampleRow& row, float global_max, int32_t* id) {
-  shard_max(row.logits, scratch_);
-  (void)shard_candidates(row.logits, first_id_, row.key, global_max, 0, scratch_);
+Status GroupSampler::more(Communicator& comm, std::span<const SampleRow> rows, size_t at, int32_t* id) {
+  SampleRow row = rows[at];
+  const float global_max = maxima_[at];
   for (int32_t stage = 1; *id == kNeedMore; ++stage) {
     CHECK(stage < kSamplerStages);
-    const size_t bytes = pack(row, global_max, stage, mine_.data());
+    const size_t bytes = row_bytes(row, stage);
+    if (row.on_device && stage > DeviceRows::kLastStage) row = device_.fetch(row);
+    if (row.on_device) {
+      const auto use = [&](size_t, const ShardCandidates& own) { write(own, bytes, mine_.data()); };
+      RETURN_IF_ERROR(device_.candidates(rows, at, at + 1, maxima_, stage, std::ref(use)));
+    } else {
+      shard_max(row.logits, scratch_);
+      (void)shard_candidates(row.logits, first_id_, row.key, global_max, 0, scratch_);
+      write(shard_candidates(row.logits, first_id_, row.key, global_max, stage, scratch_), bytes,
+            mine_.data());
+    }
     RETURN_IF_ERROR(gather(comm, bytes));
     RETURN_IF_ERROR(unpack(comm, row, global_max, stage, bytes, 0, id));
   }
   return {};
 }
 
+Status GroupSampler::draw_alone(std::span<const SampleRow> rows, std::span<int32_t> ids) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const SampleRow& row = rows[i];
+    if (!row.on_device)
+      ids[i] = sample_token(row.logits, row.key.params, row.key.seed, row.key.position, scratch_);
+  }
+  const auto use = [&](size_t i, const ShardCandidates& own) {
+    // What the device has drawn is the only candidate; of the first top_k it drew none.
+    if (path_of(rows[i].key.params) == Path::kTopK)
+      ids[i] = choose(std::span(&own, 1), rows[i].key, 0, scratch_).id;
+    else
+      ids[i] = own.best.empty() ? kNoToken : own.best[0].id;
+  };
+  return device_.candidates(rows, 0, rows.size(), {}, 0, std::ref(use));
+}
+
 Status GroupSampler::draw(Communicator* comm, const RoundDigest& digest, std::span<const SampleRow> rows,
                           std::span<int32_t> ids) {
   CHECK(rows.size() <= maxima_.size() && ids.size() == rows.size() && (comm != nullptr || ranks_ == 1));
-  if (ranks_ == 1) {
-    for (size_t i = 0; i < rows.size(); ++i)
-      ids[i] =
-          sample_token(rows[i].logits, rows[i].key.params, rows[i].key.seed, rows[i].key.position, scratch_);
-    return {};
-  }
+  if (ranks_ == 1) return draw_alone(rows, ids);
   RETURN_IF_ERROR(gather_maxima(*comm, digest, rows));
   for (size_t first = 0, last = 0; first < rows.size(); first = last) {
     size_t bytes = 0;
     while (last < rows.size() && (last == first || bytes + row_bytes(rows[last], 0) <= mine_.size())) {
-      if (rows.size() > 1) shard_max(rows[last].logits, scratch_);  // of one row the scratch still knows it
-      bytes += pack(rows[last], maxima_[last], 0, mine_.data() + bytes);
-      ++last;
+      places_[last] = mine_.data() + bytes;
+      bytes += row_bytes(rows[last++], 0);
     }
+    RETURN_IF_ERROR(pack(rows, first, last));
     RETURN_IF_ERROR(gather(*comm, bytes));
-    size_t at = 0;
     for (size_t i = first; i < last; ++i) {
+      const auto at = static_cast<size_t>(places_[i] - mine_.data());
       RETURN_IF_ERROR(unpack(*comm, rows[i], maxima_[i], 0, bytes, at, &ids[i]));
-      at += row_bytes(rows[i], 0);
     }
     for (size_t i = first; i < last; ++i)
-      if (ids[i] == kNeedMore) RETURN_IF_ERROR(more(*comm, rows[i], maxima_[i], &ids[i]));
+      if (ids[i] == kNeedMore) RETURN_IF_ERROR(more(*comm, rows, i, &ids[i]));
   }
   return {};
 }

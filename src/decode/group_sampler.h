@@ -13,6 +13,8 @@
 
 #include "base/result.h"
 #include "comm/communicator.h"
+#include "decode/device_rows.h"
+#include "decode/sample_row.h"
 #include "decode/sampler.h"
 
 namespace firesteel {
@@ -39,16 +41,15 @@ struct ScoreRow {
                                    // are fewer
 };
 
-/// A row to draw from.
-struct SampleRow {
-  std::span<const float> logits;  // this rank's part of the vocabulary
-  SampleKey key;
-};
-
 class GroupSampler {
  public:
   /// This rank has ids [first_id, first_id + width) of `vocab`; `widest` is the largest width of any rank.
-  GroupSampler(int32_t vocab, int32_t ranks, int32_t first_id, int32_t widest, int32_t max_rows);
+  /// `drawer`, which must outlive the sampler, has the rows that are on_device; null: all are on the host.
+  GroupSampler(int32_t vocab, int32_t ranks, int32_t first_id, int32_t widest, int32_t max_rows,
+               Drawer* drawer = nullptr);
+
+  /// Rows with these settings may stay on the device.
+  bool draws_on_device(const SamplingParams& params) const { return device_.takes(params); }
 
   /// ids[i] is the token drawn for rows[i], kNoToken where every logit is masked. `comm` is null where there is one
   /// rank. kInternal: the ranks' digests differ (the communicator is broken by it); else the communicator's error.
@@ -63,15 +64,19 @@ class GroupSampler {
   Status score_maxima(Communicator* comm, std::span<const ScoreRow> rows);
   Status gather_maxima(Communicator& comm, const RoundDigest& digest, std::span<const SampleRow> rows);
   size_t row_bytes(const SampleRow& row, int32_t stage) const;
-  size_t pack(const SampleRow& row, float global_max, int32_t stage, std::byte* to);
+  Status pack(std::span<const SampleRow> rows, size_t first, size_t last);
+  void write(const ShardCandidates& own, size_t bytes, std::byte* to) const;
   Status unpack(Communicator& comm, const SampleRow& row, float global_max, int32_t stage, size_t message, size_t at,
                 int32_t* id);
   Status gather(Communicator& comm, size_t bytes);
-  Status more(Communicator& comm, const SampleRow& row, float global_max, int32_t* id);
+  Status more(Communicator& comm, std::span<const SampleRow> rows, size_t at, int32_t* id);
+  Status draw_alone(std::span<const SampleRow> rows, std::span<int32_t> ids);
 
   const int32_t ranks_, first_id_, widest_;
   SamplerScratch scratch_;
+  DeviceRows device_;
   std::vector<float> maxima_;              // [rows]
+  std::vector<std::byte*> places_;         // of the rows of a message in mine_
   std::vector<std::byte> mine_, all_;      // a message, and the messages of all ranks
 };
 

@@ -14,6 +14,8 @@
 #include <span>
 #include <vector>
 
+#include "ops/draw.h"
+
 namespace firesteel {
 
 struct SamplingParams {
@@ -35,14 +37,6 @@ struct SampleKey {
   SamplingParams params;
   uint64_t seed = 0;
   int64_t position = 0;  // absolute position that the token will have
-};
-
-/// A token that may be chosen. `mass` = ⌊exp(s − M) · 2^40⌋ where a nucleus is asked for without top_k, else
-/// 0.
-struct Candidate {
-  float value = 0;
-  int32_t id = 0;
-  int64_t mass = 0;
 };
 
 /// What one shard contributes; `best` is in the order and lies in the scratch that made it (or in a received

@@ -4,7 +4,9 @@
 // One reply's own; the engine thread of rank 0 alone calls it (other ranks receive the masks).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 namespace firesteel {
@@ -20,5 +22,13 @@ class TokenConstraint {
 };
 
 inline size_t mask_words(int32_t vocab) { return (static_cast<size_t>(vocab) + 31) / 32; }
+
+/// −∞ for the tokens that may not come; `logits` are those of ids [first_id, first_id + size).
+inline void apply_mask(std::span<const uint32_t> mask, int32_t first_id, std::span<float> logits) {
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const size_t id = static_cast<size_t>(first_id) + i;
+    if ((mask[id >> 5] >> (id & 31) & 1u) == 0) logits[i] = -std::numeric_limits<float>::infinity();
+  }
+}
 
 }  // namespace firesteel

@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "decode/token_constraint.h"
 #include "engine/scheduler.h"
 #include "model/slicing.h"
 
@@ -32,13 +33,6 @@ namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
-void apply_mask(std::span<const uint32_t> mask, int32_t first_id, std::span<float> logits) {
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const size_t id = static_cast<size_t>(first_id) + i;
-    if ((mask[id >> 5] >> (id & 31) & 1u) == 0) logits[i] = kMasked;
-  }
-}
-
 /// Ids of the widest part of the vocabulary that any rank holds.
 int32_t widest_part(int32_t vocab, int32_t ranks) {
   int32_t widest = 0;
@@ -53,7 +47,7 @@ Executor::Executor(Model& model, const EngineConfig& config)
     : model_(model),
       config_(config),
       sampler_(model.config().vocab, model.ranks(), model.first_logit_id(),
-               widest_part(model.config().vocab, model.ranks()), config.max_streams),
+               widest_part(model.config().vocab, model.ranks()), config.max_streams, model.ops().drawer()),
       logits_(static_cast<size_t>(config.max_streams) * static_cast<size_t>(model.logit_width())),
       raw_(logits_.size()),
       drawn_(static_cast<size_t>(config.max_streams)) {
@@ -196,25 +190,32 @@ Status Executor::draw(const RoundRecord& record, const EngineState& state) {
   if (logit_streams_.empty() && model_.ranks() == 1) return {};
   const size_t width = static_cast<size_t>(model_.logit_width());
   const int32_t first_id = model_.first_logit_id();
-  if (prompt_rows_.empty())
-    model_.ops().download(logits_.data(), model_.logits(), logit_streams_.size() * width * sizeof(float));
-  else
-    for (size_t i = 0; i < draw_at_.size(); ++i) download_row(draw_at_[i], i);
   sample_rows_.clear();
   for (size_t i = 0; i < logit_streams_.size(); ++i) {
     const Request& request = *state.streams[static_cast<size_t>(logit_streams_[i])].request;
-    const std::span<float> row(logits_.data() + i * width, width);
-    if (request.spec.logprobs >= 0) std::copy(row.begin(), row.end(), raw_.begin() + static_cast<ptrdiff_t>(i * width));
     const std::span<const uint32_t> mask = record.mask(logit_streams_[i]);
+    const SampleKey key{request.spec.sampling, request.seed, request.known()};
+    const bool may_end = !mask.empty() || request.generated() >= request.spec.min_tokens;
+    // A rank may have no part of the vocabulary.
+    if (width > 0 && may_end && request.rules.plain() && request.spec.logprobs < 0 &&
+        sampler_.draws_on_device(key.params)) {
+      const float* const there = model_.logits() + static_cast<size_t>(draw_at_[i]) * width;
+      sample_rows_.push_back({std::span(there, width), key, true, mask});
+      continue;
+    }
+    download_row(draw_at_[i], i);
+    const std::span<float> row(logits_.data() + i * width, width);
+    if (request.spec.logprobs >= 0)
+      std::copy(row.begin(), row.end(), raw_.begin() + static_cast<ptrdiff_t>(i * width));
     if (!mask.empty()) {
       apply_mask(mask, first_id, row);
-    } else if (request.generated() < request.spec.min_tokens) {
+    } else if (!may_end) {
       for (const int32_t id : request.spec.end_ids)
         if (id >= first_id && id - first_id < model_.logit_width())
           row[static_cast<size_t>(id - first_id)] = kMasked;
     }
     request.rules.adjust(row, first_id);
-    sample_rows_.push_back({row, {request.spec.sampling, request.seed, request.known()}});
+    sample_rows_.push_back({row, key});
   }
   RETURN_IF_ERROR(sampler_.draw(comm_, model_.ranks() == 1 ? RoundDigest{} : digest(state), sample_rows_,
                                 std::span(drawn_).first(sample_rows_.size())));

@@ -26,6 +26,7 @@
 namespace firesteel {
 
 class Communicator;
+class Drawer;
 
 /// An element of the backend's activation type; its size is Ops::act_size().
 struct Act;
@@ -350,6 +351,10 @@ class Ops {
                          const Act* h, Act* out) = 0;
   /// x[i] += y[i], count elements (the MTP layer's plain residual).
   virtual void add(Stage, Act* x, const float* y, size_t count) = 0;
+
+  /// What draws tokens from logits in this backend's memory (ops/draw.h), owned by it; null: the host does,
+  /// from downloaded rows.
+  virtual Drawer* drawer() { return nullptr; }
 };
 
 /// The CPU backend. `threads` < 1: one per hardware thread.

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <random>
 #include <thread>
 
 #include "comm/rendezvous.h"
+#include "host_drawer.h"
 
 namespace firesteel {
 namespace {
@@ -168,6 +170,86 @@ TEST_P(GroupSamplers, ScoreWhatOneRankScores) {
 INSTANTIATE_TEST_SUITE_P(All, GroupSamplers,
                          ::testing::Combine(::testing::Values(2, 4), ::testing::Values(false, true),
                                             ::testing::Values(640, 20'000)));
+
+/// Draws rounds of rows that lie partly on a device, some of them masked; returns how many ids were not those
+/// of one rank that has all of the row on the host.
+struct DeviceRun {
+  int wrong = 0, drawn = 0, fetched = 0;
+};
+DeviceRun draw_from_devices(int ranks, bool uneven, int32_t vocab, HostDrawer::Fault fault) {
+  const std::vector<int32_t> at = cuts(vocab, ranks, uneven);
+  constexpr int32_t kRows = 8, kRounds = 40;
+  std::vector<std::unique_ptr<Communicator>> comms(1);
+  if (ranks > 1) comms = make_local_group(ranks);
+  int32_t widest = 0;
+  for (size_t r = 0; r < static_cast<size_t>(ranks); ++r) widest = std::max(widest, at[r + 1] - at[r]);
+  std::vector<std::unique_ptr<HostDrawer>> drawers;
+  std::vector<GroupSampler> samplers;
+  for (size_t r = 0; r < static_cast<size_t>(ranks); ++r) {
+    drawers.push_back(std::make_unique<HostDrawer>(vocab, r == 0 ? fault : HostDrawer::Fault::kNone));
+    samplers.emplace_back(vocab, ranks, at[r], widest, kRows, drawers.back().get());
+  }
+  std::mt19937_64 rng(static_cast<uint64_t>(vocab * 10 + ranks));
+  SamplerScratch scratch(vocab);
+  DeviceRun run;
+  for (int round = 0; round < kRounds; ++round) {
+    const Rows rows = random_rows(rng, vocab, static_cast<int32_t>(rng() % (kRows + 1)));
+    const size_t count = rows.keys.size();
+    std::vector<std::vector<uint32_t>> masks(count);
+    std::vector<bool> there(count);
+    std::vector<std::vector<float>> masked = rows.logits;
+    for (size_t i = 0; i < count; ++i) {
+      there[i] = rng() % 4 != 0 && samplers[0].draws_on_device(rows.keys[i].params);
+      if (rng() % 2 != 0) continue;
+      masks[i].resize(mask_words(vocab));
+      for (uint32_t& w : masks[i]) w = static_cast<uint32_t>(rng() & rng());
+      apply_mask(masks[i], 0, masked[i]);
+    }
+    std::vector<std::vector<int32_t>> ids(static_cast<size_t>(ranks), std::vector<int32_t>(count));
+    std::vector<std::thread> threads;
+    for (size_t r = 0; r < static_cast<size_t>(ranks); ++r)
+      threads.emplace_back([&, r] {
+        const auto first = static_cast<size_t>(at[r]), width = static_cast<size_t>(at[r + 1] - at[r]);
+        std::vector<SampleRow> mine;
+        for (size_t i = 0; i < count; ++i)
+          mine.push_back({std::span(there[i] ? rows.logits[i] : masked[i]).subspan(first, width),
+                          rows.keys[i], there[i] && width > 0, masks[i]});
+        const Status status = samplers[r].draw(comms[r].get(), {7, 9}, mine, ids[r]);
+        EXPECT_TRUE(status.ok()) << status.error().message;
+      });
+    for (auto& t : threads) t.join();
+    for (size_t i = 0; i < count; ++i) {
+      const SampleKey& key = rows.keys[i];
+      const int32_t whole = sample_token(masked[i], key.params, key.seed, key.position, scratch);
+      for (const std::vector<int32_t>& of_rank : ids) run.wrong += of_rank[i] != whole;
+      run.drawn += whole >= 0;
+    }
+  }
+  EXPECT_GT(drawers.back()->questions, 0);
+  for (const auto& drawer : drawers) {
+    run.fetched += drawer->fetched;
+  }
+  return run;
+}
+
+TEST(GroupSampler, DrawsTheSameWhereLogitsStayOnTheDevice) {
+  for (const int ranks : {1, 2, 4})
+    for (const bool uneven : {false, true})
+      for (const int32_t vocab : {640, 20'000}) {
+        const DeviceRun run = draw_from_devices(ranks, uneven, vocab, HostDrawer::Fault::kNone);
+        EXPECT_EQ(run.wrong, 0) << ranks << " ranks, " << vocab;
+        EXPECT_GT(run.drawn, 40);
+        // Nuclei past the stages that a device answers.
+        EXPECT_EQ(run.fetched > 0, ranks > 1 && vocab == 20'000);
+      }
+}
+
+TEST(GroupSampler, FaultsOfADeviceAreSeen) {
+  for (const HostDrawer::Fault fault :
+       {HostDrawer::Fault::kMaskIgnored, HostDrawer::Fault::kNoiseOfAnotherRow})
+    EXPECT_GT(draw_from_devices(1, false, 640, fault).wrong, 10);
+  EXPECT_GT(draw_from_devices(2, false, 640, HostDrawer::Fault::kMaskIgnored).wrong, 10);
+}
 
 TEST(GroupSampler, DriftedRanksAreNoticedByAll) {
   for (const RoundDigest other : {RoundDigest{2, 1}, RoundDigest{1, 2}}) {

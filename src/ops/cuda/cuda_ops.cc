@@ -26,6 +26,8 @@ Result<std::unique_ptr<CudaOps>> CudaOps::make(int ordinal, KvFormat kv, Exchang
   ASSIGN_OR_RETURN(ops->kernels_, load_kernels(*ops->device_));
   ASSIGN_OR_RETURN(ops->staging_,
                    ops->device_->allocate_pinned(kStagingBytes, "the host copy of the batch tables"));
+  ASSIGN_OR_RETURN(ops->draw_staging_,
+                   ops->device_->allocate_pinned(kDrawStagingBytes, "the host copy of drawn tokens"));
   ASSIGN_OR_RETURN(ops->bound_, ops->device_->allocate(kBoundBytes, "the batch tables"));
   ASSIGN_OR_RETURN(ops->tables_, ops->device_->allocate(kTableBytes, "the expert tables"));
   ASSIGN_OR_RETURN(ops->bound_copied_, ops->device_->event(false));

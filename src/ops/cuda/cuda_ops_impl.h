@@ -18,13 +18,14 @@
 #include "ops/cuda/loading.h"
 #include "ops/cuda/nccl_exchange.h"
 #include "ops/cuda/pack.h"
+#include "ops/draw.h"
 #include "ops/ops.h"
 
 namespace firesteel::cuda {
 
 inline constexpr int32_t kStreams = 4;
 
-class CudaOps final : public Ops {
+class CudaOps final : public Ops, public Drawer {
  public:
   static Result<std::unique_ptr<CudaOps>> make(int ordinal, KvFormat kv, ExchangeChoice choice);
   ~CudaOps() override;
@@ -98,6 +99,12 @@ class CudaOps final : public Ops {
   void mtp_input(Stage, const Matrix& table, const float* enorm, const float* hnorm, float eps, const Act* h,
                  Act* out) override;
   void add(Stage, Act* x, const float* y, size_t count) override;
+
+  Drawer* drawer() override { return this; }
+  int32_t max_draw_rows(int32_t width) const override;
+  Status draw_best(const DrawShard& shard, std::span<const DrawRow> rows, std::span<Candidate> best) override;
+  Status draw(const DrawShard& shard, std::span<const DrawRow> rows, std::span<const float> maxima,
+              std::span<DrawResult> results) override;
 
  private:
   /// What a product reads and writes.
@@ -195,6 +202,10 @@ class CudaOps final : public Ops {
   Status load_decoded(const MatrixSpec& spec, MatrixSource& source, std::byte* dst, Loading& at);
   Status load_narrowed(const MatrixSpec& spec, MatrixSource& source, std::byte* dst, Loading& at);
 
+  /// Uploads what the rows ask for and takes the scratch of the kernels; false: the status says why not.
+  bool draw_begin(const DrawShard& shard, std::span<const DrawRow> rows, std::span<const float> maxima,
+                  DrawParams& p);
+
   const ExpertTable* expert_table(const ExpertWeights& w);
   /// Whether every matrix of gate and up (0) or down (1) has all kernels of its format.
   bool all_tuned(const ExpertTable& table, int which) const;
@@ -240,6 +251,7 @@ class CudaOps final : public Ops {
   Kernels kernels_;
   std::vector<gpu::Buffer> owned_;
   gpu::Buffer own_scratch_, staging_, bound_, tables_;
+  gpu::Buffer draw_staging_;  // page-locked: what draws ask for, then their answers
   gpu::Event bound_copied_;
   LoadingPool loadings_;
   std::map<std::tuple<int, int32_t, int32_t>, std::vector<std::byte>> random_parts_;  // of random_matrix

@@ -192,6 +192,11 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("attend_row", k.attend_row, kAttendShared));
   RETURN_IF_ERROR(loader.get("attend_row_fp8", k.attend_row_fp8, kAttendShared));
   RETURN_IF_ERROR(loader.get("attend_merge", k.attend_merge));
+  RETURN_IF_ERROR(loader.open("draw"));
+  RETURN_IF_ERROR(loader.get("draw_best", k.draw_best));
+  RETURN_IF_ERROR(loader.get("draw_weigh", k.draw_weigh));
+  RETURN_IF_ERROR(loader.get("draw_cut", k.draw_cut));
+  RETURN_IF_ERROR(loader.get("draw_finish", k.draw_finish));
   return k;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "gpu/device.h"
+#include "ops/cuda/draw_params.h"
 #include "ops/cuda/exchange_params.h"
 #include "ops/cuda/layer_params.h"
 
@@ -56,6 +57,7 @@ struct Kernels {
   gpu::Kernel<AbsorbParams> absorb_few, absorb_many, expand_few, expand_many;
   gpu::Kernel<AttentionParams> attend_chunk, attend_chunk_fp8, attend_row, attend_row_fp8, attend_merge;
   gpu::Kernel<PlainAttentionParams> attend_plain;
+  gpu::Kernel<DrawParams> draw_best, draw_weigh, draw_cut, draw_finish;
 };
 
 inline constexpr int kAttendChunk = 128;
