@@ -245,7 +245,8 @@ class Ops {
   /// scratch_bytes() is exact. Before set_scratch.
   virtual size_t measure_scratch(const Batch&, const std::function<void()>& /*issue*/) { return 0; }
   /// The ranks whose parts exchanges add up; not owned, may change between forwards (null: every rank is
-  /// lost, and a forward fails). Never called where this is the only rank.
+  /// lost, and a forward fails). Never called where this is the only rank. Every rank of the group calls it:
+  /// a backend may settle with the others over `comm` before it returns. What fails then shows in finish().
   virtual void connect(Communicator* comm) = 0;
   /// Threads that may call load_matrix at once.
   virtual int load_threads() const = 0;
