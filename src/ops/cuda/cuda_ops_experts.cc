@@ -243,7 +243,7 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   size_t need = padded(rotated_rows * h * 2) + padded(pairs * width * 4) +
                 padded(pairs * static_cast<size_t>(act_ld) * 2) +
                 padded(rows * static_cast<size_t>(padded_k(hidden)) * 2) +
-                padded(n_slices * pairs * static_cast<size_t>(pass_columns) * 4) + 3 * padded(pairs * 4) +
+                padded(passes > 1 ? kDownPassBytes : down_bytes) + 3 * padded(pairs * 4) +
                 padded(static_cast<size_t>(span) * pairs * width * 2 * 4) +
                 padded((pairs + static_cast<size_t>(w.experts)) * sizeof(ExpertItem)) + 4096;
   need += shared_expert_bytes(w);

@@ -186,7 +186,7 @@ void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, cons
   p.by_pair = b.by_pair;
   p.units = units;
   // Longer blocks where there are enough of them.
-  p.units_a_block = rows_ <= 2 ? 1 : rows_ <= 8 ? 2 : 4;
+  p.units_a_block = rows_ <= 8 ? 2 : 4;
   for (int32_t i = 0; i < down.slices; ++i) {
     p.slice_begin[i] = i == 0 ? 0 : down.slice_end[i - 1];
     p.slice_end[i] = down.slices == 1 ? down.k : down.slice_end[i];

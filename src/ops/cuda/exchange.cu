@@ -38,15 +38,17 @@ extern "C" __global__ void __launch_bounds__(256)
     asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(p.flag), "r"(p.value) : "memory");
 }
 
-/// Waits for the sum, copies it, and takes the flag back. The host always answers.
+/// Waits for the sum, copies it, and takes the flag back. The host always answers. Until then nothing of what
+/// comes next is let in: kernels that wait could fill the GPU, and another rank on it would find no room.
 extern "C" __global__ void __launch_bounds__(256)
     exchange_receive(const __grid_constant__ ExchangeCopyParams p) {
-  begin_kernel();
+  begin_kernel<false>();
   if (threadIdx.x == 0) {
     uint32_t value = 0;
     while (value == 0) asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(value) : "l"(p.flag) : "memory");
   }
   __syncthreads();
+  end_kernel();
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < p.count; i += step)
     p.to[i] = __ldcv(p.from + i);
