@@ -235,6 +235,11 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   while (down_bytes / static_cast<size_t>(passes) > kDownPassBytes && hidden / passes % (2 * kBlockN) == 0)
     passes *= 2;
   const int32_t pass_columns = (hidden + passes - 1) / passes;
+  // More rows never ask for less: scratch is planned by the longest batch.
+  const size_t down_need =
+      passes == 1
+          ? down_bytes
+          : std::max(kDownPassBytes, n_slices * pairs * static_cast<size_t>(pass_columns) * sizeof(float));
 
   // Few rows of EXL3: the first product leaves sums by unit, which expert_act adds and finishes.
   const bool by_unit = exl3 && rows_ <= kFewRows && hidden > kUnit && all_tuned(*table, 0);
@@ -242,9 +247,8 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   const size_t rotated_rows = !exl3 ? 0 : w.shared_suh ? rows : 2 * pairs;
   size_t need = padded(rotated_rows * h * 2) + padded(pairs * width * 4) +
                 padded(pairs * static_cast<size_t>(act_ld) * 2) +
-                padded(rows * static_cast<size_t>(padded_k(hidden)) * 2) +
-                padded(passes > 1 ? kDownPassBytes : down_bytes) + 3 * padded(pairs * 4) +
-                padded(static_cast<size_t>(span) * pairs * width * 2 * 4) +
+                padded(rows * static_cast<size_t>(padded_k(hidden)) * 2) + padded(down_need) +
+                3 * padded(pairs * 4) + padded(static_cast<size_t>(span) * pairs * width * 2 * 4) +
                 padded((pairs + static_cast<size_t>(w.experts)) * sizeof(ExpertItem)) + 4096;
   need += shared_expert_bytes(w);
   if (!begin_scratch(need)) return;
