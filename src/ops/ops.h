@@ -240,7 +240,8 @@ class Ops {
   virtual void set_scratch(std::byte* scratch, size_t bytes) = 0;
   virtual void set_exchange(std::byte* buffer, size_t bytes) = 0;
   /// The ranks whose parts exchanges add up; not owned, may change between forwards (null: every rank is
-  /// lost, and a forward fails). Never called where this is the only rank.
+  /// lost, and a forward fails). Never called where this is the only rank. Every rank of the group calls it:
+  /// a backend may settle with the others over `comm` before it returns. What fails then shows in finish().
   virtual void connect(Communicator* comm) = 0;
   /// Threads that may call load_matrix at once.
   virtual int load_threads() const = 0;
