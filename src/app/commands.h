@@ -13,10 +13,11 @@ namespace firesteel {
 
 /// How many processes share the model, and which one this is.
 struct RankOptions {
-  int ranks = 1;       // 1, 2 or 4
-  int rank = -1;       // -1: rank 0, which starts the others on this machine
-  std::string leader;  // HOST[:PORT] of rank 0; on rank 0: where it listens
-  bool quiet = false;  // the ranks that this one starts log warnings only
+  int ranks = 1;                  // 1, 2 or 4
+  int rank = -1;                  // -1: rank 0, which starts the others on this machine
+  std::string leader;             // HOST[:PORT] of rank 0; on rank 0: where it listens
+  bool quiet = false;             // the ranks that this one starts log warnings only
+  std::string exchange = "auto";  // between ranks on GPUs: auto, host or nccl
 };
 
 struct GenerateOptions {

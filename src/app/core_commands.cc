@@ -10,6 +10,13 @@ CLI::Option* add_ranks_option(CLI::App* app, int* ranks) {
       ->capture_default_str();
 }
 
+void add_exchange_option(CLI::App* app, std::string* exchange) {
+  app->add_option("--exchange", *exchange,
+                  "between ranks on GPUs: through NCCL, through host memory, or NCCL where it can be")
+      ->check(CLI::IsMember({"auto", "host", "nccl"}))
+      ->capture_default_str();
+}
+
 CoreCommands::CoreCommands(CLI::App& app) {
   info_app_ = app.add_subcommand("info", "what a checkpoint is, what it needs, what window fits");
   add_model_options(info_app_, &info_.model);

@@ -7,6 +7,8 @@ namespace firesteel {
 
 /// --ranks N
 CLI::Option* add_ranks_option(CLI::App* app, int* ranks);
+/// --exchange auto|host|nccl
+void add_exchange_option(CLI::App* app, std::string* exchange);
 
 class CoreCommands {
  public:

@@ -23,6 +23,7 @@ int run(int argc, char** argv) {
   serve_app->set_config("--config", "", "TOML file with these options");
   add_api_options(serve_app, &serve.api);
   add_ranks_option(serve_app, &serve.ranks.ranks);
+  add_exchange_option(serve_app, &serve.ranks.exchange);
   serve_app
       ->add_option("--rank", serve.ranks.rank,
                    "which of them this is; without it, rank 0 starts the others here")
@@ -56,6 +57,7 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(0.0, 1.0));
   generate_app->add_option("--seed", generate.seed, "64-bit seed; default: from the prompt");
   add_ranks_option(generate_app, &generate.ranks.ranks);
+  add_exchange_option(generate_app, &generate.ranks.exchange);
   generate_app->add_flag("--json", generate.json, "one JSON object: ids, text, finish_reason, …");
 
   CoreCommands core(app);

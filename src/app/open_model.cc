@@ -27,10 +27,11 @@ std::string formats_text(const ModelFormats& f) {
   return out + " (lossy; --exact turns it off)";
 }
 
-Result<std::unique_ptr<Ops>> make_ops(const ModelOptions& options, int rank) {
+Result<std::unique_ptr<Ops>> make_ops(const ModelOptions& options, int rank, ExchangeChoice exchange) {
   if (options.device != "cpu") {
     // Ranks on one machine take its GPUs in turn.
-    auto ops = make_cuda_ops(rank % std::max(1, cuda_device_count()), model_formats(options, true).kv);
+    auto ops =
+        make_cuda_ops(rank % std::max(1, cuda_device_count()), model_formats(options, true).kv, exchange);
     if (ops.ok() || options.device == "cuda") return ops;
     if (ops.error().code != ErrorCode::kUnavailable)
       LOG_WARN("{}; computing on the CPU", ops.error().message);

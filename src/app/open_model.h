@@ -7,6 +7,7 @@
 
 #include "app/commands.h"
 #include "base/result.h"
+#include "comm/nccl_choice.h"
 #include "model/config.h"
 #include "model/model.h"
 #include "model/plan.h"
@@ -45,8 +46,10 @@ struct OpenModel {
   std::unique_ptr<Model> model;
 };
 
-/// The backend of --device; `auto` takes a GPU that this build has code for, else the CPU.
-Result<std::unique_ptr<Ops>> make_ops(const ModelOptions& options, int rank);
+/// The backend of --device; `auto` takes a GPU that this build has code for, else the CPU. `exchange`:
+/// between ranks on GPUs.
+Result<std::unique_ptr<Ops>> make_ops(const ModelOptions& options, int rank,
+                                      ExchangeChoice exchange = ExchangeChoice::kAuto);
 
 /// Bytes that a plan may use where `ops` keeps its memory, when `ranks_here` ranks share this machine.
 uint64_t usable_memory(const Ops& ops, int ranks_here);

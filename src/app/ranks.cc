@@ -32,6 +32,7 @@ Result<GroupOptions> group_options(const ModelOptions& model, const RankOptions&
                {"weights", weights},
                {"device", model.device},
                {"formats", model.exact ? "exact" : "dense " + model.dense + ", kv " + model.kv},
+               {"exchange", ranks.exchange},
                {"streams", std::to_string(engine.max_streams)},
                {"context", request.window == 0 ? "auto" : std::to_string(request.window)},
                {"rows of a forward", std::to_string(request.max_rows)},
@@ -39,9 +40,9 @@ Result<GroupOptions> group_options(const ModelOptions& model, const RankOptions&
   return out;
 }
 
-std::vector<std::string> follower_arguments(const ModelOptions& model, int ranks, int rank, uint16_t port,
-                                            const OpenRequest& request, const EngineConfig& engine,
-                                            bool quiet) {
+std::vector<std::string> follower_arguments(const ModelOptions& model, const RankOptions& ranks, int rank,
+                                            uint16_t port, const OpenRequest& request,
+                                            const EngineConfig& engine) {
   std::vector<std::string> out = {"serve",
                                   "--model",
                                   model.dir,
@@ -54,18 +55,26 @@ std::vector<std::string> follower_arguments(const ModelOptions& model, int ranks
                                   "--context",
                                   request.window == 0 ? "auto" : std::to_string(request.window),
                                   "--ranks",
-                                  std::to_string(ranks),
+                                  std::to_string(ranks.ranks),
                                   "--rank",
                                   std::to_string(rank),
                                   "--leader",
-                                  "127.0.0.1:" + std::to_string(port)};
+                                  "127.0.0.1:" + std::to_string(port),
+                                  "--exchange",
+                                  ranks.exchange};
   if (model.exact) {
     out.push_back("--exact");
   } else {
     out.insert(out.end(), {"--dense", model.dense, "--kv", model.kv});
   }
-  if (quiet) out.push_back("--quiet");
+  if (ranks.quiet) out.push_back("--quiet");
   return out;
+}
+
+ExchangeChoice exchange_choice(const RankOptions& ranks) {
+  return ranks.exchange == "nccl"   ? ExchangeChoice::kNccl
+         : ranks.exchange == "host" ? ExchangeChoice::kHost
+                                    : ExchangeChoice::kAuto;
 }
 
 /// Threads of each rank when all run on this machine.
@@ -101,7 +110,7 @@ Result<LedModel> open_led_model(const ModelOptions& model_options, const RankOpt
   if (here) model.threads = threads_of_each(model, ranks.ranks);
   OpenRequest mine = request;
   mine.placement = {0, ranks.ranks};
-  ASSIGN_OR_RETURN(out.open.ops, make_ops(model, mine.placement.rank));
+  ASSIGN_OR_RETURN(out.open.ops, make_ops(model, mine.placement.rank, exchange_choice(ranks)));
   out.open.formats = model_formats(model, *out.open.ops);
   engine->formats = formats_text(out.open.formats);
   // Ranks on one machine share its memory; the others offer what they find, and the least counts.
@@ -121,8 +130,7 @@ Result<LedModel> open_led_model(const ModelOptions& model_options, const RankOpt
     if (here) {
       std::vector<std::vector<std::string>> arguments;
       for (int r = 1; r < ranks.ranks; ++r)
-        arguments.push_back(
-            follower_arguments(model, ranks.ranks, r, out.group->port(), request, *engine, ranks.quiet));
+        arguments.push_back(follower_arguments(model, ranks, r, out.group->port(), request, *engine));
       out.launcher = std::make_unique<RankLauncher>(std::move(arguments));
     } else {
       LOG_INFO("rank 0 of {} waits for the others at port {}", ranks.ranks, out.group->port());
@@ -144,7 +152,7 @@ Status follow_rank(const ModelOptions& model, const RankOptions& ranks, const Op
   OpenRequest mine = request;
   mine.placement = {ranks.rank, ranks.ranks};
   OpenModel open;
-  ASSIGN_OR_RETURN(open.ops, make_ops(model, ranks.rank));
+  ASSIGN_OR_RETURN(open.ops, make_ops(model, ranks.rank, exchange_choice(ranks)));
   ASSIGN_OR_RETURN(const PlannedModel planned,
                    plan_model(model, *open.ops, mine, usable_memory(*open.ops, 1)));
   const GroupPlan room{planned.plan.pages, planned.plan.window};
