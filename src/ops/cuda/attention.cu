@@ -210,27 +210,37 @@ extern "C" __global__ void __launch_bounds__(128) expand_many(const __grid_const
 
 namespace {
 
+/// Where a head's token lies, so that what a warp reads or writes together falls into distinct banks.
+__device__ __forceinline__ int weight_at(int head, int token) {
+  return head * kBlock + (token ^ 8 * ((head >> 1) & 3));
+}
+__device__ __forceinline__ int score_at(int head, int token) {
+  return head * kBlock + (token ^ 8 * (head & 3));
+}
+
 struct AttendShared {
-  // Wide rows: two stages of a block's latents. FP8 rows: the decoded block, then two stages of codes.
+  // Latents. Wide rows: of this block and the next. FP8 rows: of this block, and the codes of the next, each
+  // warp its own 16 tokens and 128 latents.
   union {
     Bits16 c[2][kBlock][kPitch];
     struct {
       Bits16 decoded[kBlock][kPitch];
-      uint8_t codes[2][kBlock][kLatent + 16];
+      uint8_t codes[8][16][kLatent / 4];
+      uint32_t scale[8][16];
     } fp8;
   };
-  float score[4][kHeads][kBlock + 8];  // of each slice
-  Bits16 weight[kHeads][kBlock + 8];
+  float score[4][kHeads * kBlock];  // of each slice
+  Bits16 weight[kHeads * kBlock];
   float rescale[kHeads], merge_old[kHeads], merge_new[kHeads], total[kHeads];
-  const uint8_t* row[2][kChunk];  // the latents of this and the next chunk's tokens
 };
-static_assert(sizeof(AttendShared) <= 99 * 1024 && sizeof(AttendShared) == kAttendShared);
+static_assert(sizeof(AttendShared) <= kAttendShared && kAttendShared <= 99 * 1024);
 
 /// The listed tokens of a row.
 struct TokenList {
   const int32_t* pools;
   const int32_t* pages;
   int pooled, tail, total, kpool;
+  uint32_t reciprocal;
 
   __device__ TokenList(const AttentionParams& p, int row) {
     const Segment s = segment_at(p.batch, p.batch.row_segment[row]);
@@ -238,57 +248,18 @@ struct TokenList {
     pools = p.pools + static_cast<int64_t>(row) * p.sel_stride;
     pages = p.batch.page_table + s.page_begin;
     kpool = p.kpool;
+    reciprocal = 0xffffffffu / kpool;
     pooled = p.count[row] * kpool;
     tail = (position + 1) / kpool * kpool;
     total = pooled + position + 1 - tail;
   }
-  __device__ int pool(int at) const { return at < pooled ? pools[at / kpool] : 0; }
+  // at / kpool: exact while (at + 1) · kpool < 2^32.
+  __device__ int pool_index(int at) const { return static_cast<int>(__umulhi(at + 1, reciprocal)); }
+  __device__ int pool(int at) const { return at < pooled ? pools[pool_index(at)] : 0; }
   __device__ int token(int at, int pool) const {
-    return at < pooled ? pool * kpool + at % kpool : tail + at - pooled;
-  }
-  __device__ const uint8_t* latent(const AttentionParams& p, int token, int page) const {
-    return p.latents + page * p.page_stride + static_cast<int64_t>(token % kPage) * p.row_bytes;
+    return at < pooled ? (pool - pool_index(at)) * kpool + at : tail + at - pooled;
   }
 };
-
-template <bool kFp8>
-__device__ __forceinline__ void stage_block(AttendShared& sh, int stage, const uint8_t* const* rows,
-                                            int count) {
-  if constexpr (kFp8) {
-    const int c = threadIdx.x % 32 * 16, t0 = threadIdx.x / 32;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int t = t0 + 8 * i;
-      copy_async16(&sh.fp8.codes[stage][t][c], rows[min(t, count - 1)] + c, t < count);
-    }
-    if (threadIdx.x < kBlock) {  // the pieces with the scale
-      const int t = threadIdx.x;
-      copy_async16(&sh.fp8.codes[stage][t][kLatent], rows[min(t, count - 1)] + kLatent, t < count);
-    }
-  } else {
-    const int c = threadIdx.x % 64 * 8, t0 = threadIdx.x / 64;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int t = t0 + 4 * i;
-      copy_async16(&sh.c[stage][t][c], rows[min(t, count - 1)] + 2 * c, t < count);
-    }
-  }
-  copy_async_commit();
-}
-
-/// FP8: rows past the end are zeros of scale 0, which decode to zeros.
-__device__ __forceinline__ void decode_block(AttendShared& sh, int stage) {
-  const int c = threadIdx.x % 32 * 16, t0 = threadIdx.x / 32;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int t = t0 + 8 * i;
-    const uint8_t* row = sh.fp8.codes[stage][t];
-    const uint32_t factor = kv_factor(row[kLatent]);
-    const uint4 codes = *reinterpret_cast<const uint4*>(row + c);
-    *reinterpret_cast<uint4*>(&sh.fp8.decoded[t][c]) = kv_decode8(make_uint2(codes.x, codes.y), factor);
-    *reinterpret_cast<uint4*>(&sh.fp8.decoded[t][c + 8]) = kv_decode8(make_uint2(codes.z, codes.w), factor);
-  }
-}
 
 /// Scores and their exponentials are in powers of two: the scale has log2 e in it.
 __device__ __forceinline__ float exp2_fast(float v) {
@@ -299,6 +270,9 @@ __device__ __forceinline__ float exp2_fast(float v) {
 
 /// kWhole: a block a row, grid (rows of this pass, ⌈heads / 32⌉), õ to p.out. Else a block a chunk, grid
 /// (rows of this pass, ⌈heads / 32⌉, chunks), its part to p.part_o and p.part_ml. 8 warps.
+///
+/// A warp stages and scores 16 tokens of a slice, takes four heads through the softmax and mixes 64 latents.
+/// Two barriers a block: scores are there; weights are there.
 template <bool kFp8, bool kWhole>
 __device__ __forceinline__ void attend_tokens(const AttentionParams& p) {
   begin_kernel();
@@ -312,15 +286,69 @@ __device__ __forceinline__ void attend_tokens(const AttentionParams& p) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int slice = warp & 3, tokens0 = 16 * (warp >> 2);  // of scores
   constexpr int kSteps = kLatent / 64;                     // of 16 columns, of a slice
+  const int column0 = 16 * kSteps * slice;
 
-  // The query lies in the second stage until its fragments are in registers.
-  if (threadIdx.x < kChunk) {
-    const int at = min(begin + static_cast<int>(threadIdx.x), end - 1), token = list.token(at, list.pool(at));
-    sh.row[0][threadIdx.x] = list.latent(p, token, list.pages[token / kPage]);
-  }
-  __syncthreads();
-  stage_block<kFp8>(sh, 0, sh.row[0], end - begin);
+  // Of this lane's token of the blocks to come: what one block fetches the next one uses.
+  const auto listed = [&](int block) { return min(block + tokens0 + (lane & 15), end - 1); };
+  int pool = list.pool(listed(begin)), token = list.token(listed(begin), pool),
+      page = list.pages[token / kPage];
+  uint32_t at = 0;                       // of its latents, in 16 bytes
+  const auto advance = [&](int block) {  // at: of `block`; pool: of the block after next
+    at = static_cast<uint32_t>((page * p.page_stride + static_cast<int64_t>(token % kPage) * p.row_bytes) >>
+                               4);
+    token = list.token(listed(block + kBlock), pool);
+    page = list.pages[token / kPage];
+    pool = list.pool(listed(block + 2 * kBlock));
+  };
+  pool = list.pool(listed(begin + kBlock));
+  advance(begin);
+  const auto stage_in = [&](int block, int buffer) {
+    constexpr int kPieces = kFp8 ? 8 : 16, kTogether = 32 / kPieces;  // pieces of a token's part of the slice
+    const int t0 = lane / kPieces, c = lane % kPieces, left = end - block - tokens0;
+    uint8_t* to = kFp8 ? &sh.fp8.codes[warp][t0][16 * c]
+                       : reinterpret_cast<uint8_t*>(&sh.c[buffer][tokens0 + t0][column0 + 8 * c]);
+#pragma unroll
+    for (int i = 0; i < kPieces / 2; ++i) {
+      const int t = t0 + kTogether * i;
+      const uint8_t* from = p.latents + (static_cast<int64_t>(__shfl_sync(0xffffffffu, at, t)) << 4) +
+                            (kFp8 ? 1 : 2) * column0 + 16 * c;
+      copy_async16(to + i * kTogether * (kFp8 ? kLatent / 4 : 2 * kPitch), from, t < left);
+    }
+    if (kFp8 && lane < 16) {
+      if (lane < left)
+        copy_async4(&sh.fp8.scale[warp][lane], p.latents + (static_cast<int64_t>(at) << 4) + kLatent);
+      else
+        sh.fp8.scale[warp][lane] = 0;  // with codes of 0: zeros
+    }
+    copy_async_commit();
+  };
+  // FP8: codes are decoded, and the next ones asked for, by the warp that scores them.
+  const auto decode_part = [&](int next) {
+    const int t0 = lane >> 4, c = 8 * (lane & 15);
+    const uint32_t factor = kv_factor(static_cast<uint8_t>(sh.fp8.scale[warp][lane & 15]));
+    const uint8_t* from = &sh.fp8.codes[warp][t0][c];
+    Bits16* to = &sh.fp8.decoded[tokens0 + t0][column0 + c];
+#pragma unroll
+    for (int i0 = 0; i0 < 8; i0 += 4) {
+      uint2 codes[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        codes[i] = *reinterpret_cast<const uint2*>(from + 2 * (i0 + i) * (kLatent / 4));
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        *reinterpret_cast<uint4*>(to + 2 * (i0 + i) * kPitch) =
+            kv_decode8(codes[i], __shfl_sync(0xffffffffu, factor, t0 + 2 * (i0 + i)));
+    }
+    __syncwarp();
+    if (next < end) {
+      advance(next);
+      stage_in(next, 0);
+    }
+  };
+
+  // The query lies where a block to come will until its fragments are in registers.
   Bits16(*query)[kPitch] = kFp8 ? sh.fp8.decoded : sh.c[1];
+  stage_in(begin, 0);
 #pragma unroll
   for (int i = 0; i < kHeads * kLatent / 8 / 256; ++i) {
     const int h = threadIdx.x / 64 + 4 * i, c = threadIdx.x % 64 * 8;
@@ -334,124 +362,99 @@ __device__ __forceinline__ void attend_tokens(const AttentionParams& p) {
   uint32_t q[2][kSteps][4];
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {
-    const int column = 16 * (slice * kSteps + k) + 8 * (lane >> 4);
+    const int column = column0 + 16 * k + 8 * (lane >> 4);
     load_matrix4(q[0][k], &query[lane & 15][column]);
     load_matrix4(q[1][k], &query[16 + (lane & 15)][column]);
   }
-  __syncthreads();
+  float d[2][2][4];
+  const auto score = [&](int buffer) {
+    const Bits16* b_row =
+        &sh.c[buffer][tokens0 + (lane & 7) + 8 * (lane >> 4)][column0 + 8 * ((lane >> 3) & 1)];
+#pragma unroll
+    for (int m = 0; m < 2; ++m)
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int r = 0; r < 4; ++r) d[m][n][r] = 0.0f;
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+      uint32_t b[4];
+      load_matrix4(b, b_row + 16 * k);
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        mma<false>(d[m][0], q[m][k], b[0], b[1]);
+        mma<false>(d[m][1], q[m][k], b[2], b[3]);
+      }
+    }
+  };
+  const auto put_scores = [&] {
+#pragma unroll
+    for (int m = 0; m < 2; ++m)
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int r = 0; r < 4; r += 2)
+          *reinterpret_cast<float2*>(
+              &sh.score[slice][score_at(16 * m + (lane >> 2) + 4 * r, tokens0 + 8 * n + 2 * (lane & 3))]) =
+              make_float2(d[m][n][r], d[m][n][r + 1]);
+  };
+  if constexpr (kFp8) {
+    __syncthreads();  // the query has been read
+    decode_part(begin + kBlock);
+  }
+  score(0);
+  put_scores();
 
   float out[2][8][4] = {};
   float whole[kWhole ? 2 : 1][8][4] = {};
-  float most[4], sum[4], whole_most[4], whole_sum[4];  // of heads 4·warp + i
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    most[i] = whole_most[i] = -INFINITY;
-    sum[i] = whole_sum[i] = 0.0f;
-  }
+  const int head = 4 * warp + (lane >> 3), token0 = lane & 7;  // of the softmax
+  float most = -INFINITY, sum = 0.0f, whole_most = -INFINITY, whole_sum = 0.0f;
 
-  // Of the next chunk's tokens, a thread each: what one block fetches the next one uses.
-  int pool = 0, token = 0, page = 0;
-  int stage = 0;
-  for (int block = begin; block < end; block += kBlock, stage ^= 1) {
-    if (block > begin) {
-      copy_async_wait<0>();
-      __syncthreads();
-    }
-    if constexpr (kFp8) {
-      decode_block(sh, stage);
-      __syncthreads();
-    }
-    const int at = block - begin, next = at + kBlock;
-    const Bits16(*c)[kPitch] = kFp8 ? sh.fp8.decoded : sh.c[stage];
-
-    {  // Scores: warp w takes slice w % 4 and 16 tokens (w / 4) of all heads.
-      float d[2][2][4] = {};
-      const Bits16* b_row =
-          &c[tokens0 + (lane & 7) + 8 * (lane >> 4)][16 * slice * kSteps + 8 * ((lane >> 3) & 1)];
-#pragma unroll
-      for (int k = 0; k < kSteps; ++k) {
-        uint32_t b[4];
-        load_matrix4(b, b_row + 16 * k);
-#pragma unroll
-        for (int m = 0; m < 2; ++m) {
-          mma<false>(d[m][0], q[m][k], b[0], b[1]);
-          mma<false>(d[m][1], q[m][k], b[2], b[3]);
-        }
-      }
-      // The next block is asked for while the products end.
-      if (block + kBlock < end) {
-        stage_block<kFp8>(sh, stage ^ 1, sh.row[(next / kChunk) & 1] + next % kChunk, end - block - kBlock);
-      }
-      const int listed = block - at % kChunk + kChunk + static_cast<int>(threadIdx.x);
-      if (kWhole && threadIdx.x < kChunk && listed < end) {
-        if (at % kChunk == 0) {
-          pool = list.pool(listed);
-        } else if (at % kChunk == kBlock) {
-          token = list.token(listed, pool);
-          page = list.pages[token / kPage];
-        } else if (at % kChunk == 2 * kBlock) {
-          sh.row[(at / kChunk + 1) & 1][threadIdx.x] = list.latent(p, token, page);
-        }
-      }
-#pragma unroll
-      for (int m = 0; m < 2; ++m)
-#pragma unroll
-        for (int n = 0; n < 2; ++n)
-#pragma unroll
-          for (int r = 0; r < 4; r += 2) {
-            *reinterpret_cast<float2*>(
-                &sh.score[slice][16 * m + (lane >> 2) + 4 * r][tokens0 + 8 * n + 2 * (lane & 3)]) =
-                make_float2(d[m][n][r], d[m][n][r + 1]);
-          }
-    }
+  int buffer = 0;
+  for (int block = begin; block < end; block += kBlock) {
+    const int next = block + kBlock;
+    const bool chunk_ends = next >= end || (next - begin) % kChunk == 0;
     __syncthreads();
-    const bool chunk_ends = block + kBlock >= end || next % kChunk == 0;
-    {  // Softmax: a lane is a token; four heads side by side.
-      float v[4], top[4], e[4], total[4];
+    if (!kFp8 && next < end) {
+      advance(next);
+      stage_in(next, buffer ^ 1);
+    }
+    {  // Softmax: eight lanes a head, each four tokens.
+      float v[4], e[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int h = 4 * warp + i;
-        const float dot =
-            ((sh.score[0][h][lane] + sh.score[1][h][lane]) + sh.score[2][h][lane]) + sh.score[3][h][lane];
-        v[i] = top[i] = block + lane < end ? dot * p.scale : -INFINITY;
+        const int s = score_at(head, token0 + 8 * i);
+        const float dot = ((sh.score[0][s] + sh.score[1][s]) + sh.score[2][s]) + sh.score[3][s];
+        v[i] = block + token0 + 8 * i < end ? dot * p.scale : -INFINITY;
       }
+      float top = fmaxf(fmaxf(v[0], v[1]), fmaxf(v[2], v[3]));
 #pragma unroll
-      for (int mask = 16; mask > 0; mask >>= 1) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) top[i] = fmaxf(top[i], __shfl_xor_sync(0xffffffffu, top[i], mask));
-      }
+      for (int mask = 4; mask > 0; mask >>= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, mask));
+      top = fmaxf(top, most);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        top[i] = fmaxf(top[i], most[i]);
-        e[i] = total[i] = exp2_fast(v[i] - top[i]);
-        sh.weight[4 * warp + i][lane] = to_bf16(e[i]);
+        e[i] = exp2_fast(v[i] - top);
+        sh.weight[weight_at(head, token0 + 8 * i)] = to_bf16(e[i]);
       }
+      // Tokens 16 apart first, then 8, 4, 2, 1.
+      float total = (e[0] + e[2]) + (e[1] + e[3]);
 #pragma unroll
-      for (int mask = 16; mask > 0; mask >>= 1) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) total[i] += __shfl_xor_sync(0xffffffffu, total[i], mask);
-      }
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float keep = exp2_fast(most[i] - top[i]);
-        most[i] = top[i];
-        sum[i] = fmaf(sum[i], keep, total[i]);
-        if (lane == i) sh.rescale[4 * warp + i] = keep;
-      }
+      for (int mask = 4; mask > 0; mask >>= 1) total += __shfl_xor_sync(0xffffffffu, total, mask);
+      const float keep = exp2_fast(most - top);
+      most = top;
+      sum = fmaf(sum, keep, total);
+      if (token0 == 0) sh.rescale[head] = keep;
       if (kWhole && chunk_ends) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float both = fmaxf(whole_most[i], most[i]);
-          const float a = exp2_fast(whole_most[i] - both), b = exp2_fast(most[i] - both);
-          whole_sum[i] = fmaf(b, sum[i], whole_sum[i] * a);
-          whole_most[i] = both;
-          most[i] = -INFINITY;
-          sum[i] = 0.0f;
-          if (lane == i) {
-            sh.merge_old[4 * warp + i] = a;
-            sh.merge_new[4 * warp + i] = b;
-            sh.total[4 * warp + i] = whole_sum[i];
-          }
+        const float both = fmaxf(whole_most, most);
+        const float a = exp2_fast(whole_most - both), b = exp2_fast(most - both);
+        whole_sum = fmaf(b, sum, whole_sum * a);
+        whole_most = both;
+        most = -INFINITY;
+        sum = 0.0f;
+        if (token0 == 0) {
+          sh.merge_old[head] = a;
+          sh.merge_new[head] = b;
+          sh.total[head] = whole_sum;
         }
       }
     }
@@ -474,11 +477,12 @@ __device__ __forceinline__ void attend_tokens(const AttentionParams& p) {
     for (int k = 0; k < kBlock; k += 16) {
       uint32_t a[2][4];
 #pragma unroll
-      for (int m = 0; m < 2; ++m) load_matrix4(a[m], &sh.weight[16 * m + (lane & 15)][k + 8 * (lane >> 4)]);
+      for (int m = 0; m < 2; ++m)
+        load_matrix4(a[m], &sh.weight[weight_at(16 * m + (lane & 15), k + 8 * (lane >> 4))]);
 #pragma unroll
       for (int n = 0; n < 8; n += 2) {
         uint32_t b[4];
-        load_matrix4_t(b, &c[k + (lane & 15)][64 * warp + 8 * n + 8 * (lane >> 4)]);
+        load_matrix4_t(b, &sh.c[buffer][k + (lane & 15)][64 * warp + 8 * n + 8 * (lane >> 4)]);
 #pragma unroll
         for (int m = 0; m < 2; ++m) {
           mma<false>(out[m][n], a[m], b[0], b[1]);
@@ -501,6 +505,18 @@ __device__ __forceinline__ void attend_tokens(const AttentionParams& p) {
             }
           }
       }
+    }
+    if (next < end) {
+      copy_async_wait<0>();
+      __syncwarp();
+      if constexpr (kFp8) {
+        __syncthreads();  // the latents of this block have been mixed
+        decode_part(next + kBlock);
+      } else {
+        buffer ^= 1;
+      }
+      score(buffer);
+      put_scores();
     }
   }
 
@@ -535,13 +551,9 @@ __device__ __forceinline__ void attend_tokens(const AttentionParams& p) {
               make_float2(out[m][n][r], out[m][n][r + 1]);
         }
       }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int h = 4 * warp + i;
-    if (lane == 0 && h < heads) {
-      p.part_ml[(part + h) * 2] = most[i];
-      p.part_ml[(part + h) * 2 + 1] = sum[i];
-    }
+  if (token0 == 0 && head < heads) {
+    p.part_ml[(part + head) * 2] = most;
+    p.part_ml[(part + head) * 2 + 1] = sum;
   }
 }
 

@@ -18,6 +18,19 @@ __device__ __forceinline__ uint4 load_x(const Bits16* row, int column) {
   return v;
 }
 
+/// copy_async16, or nothing.
+__device__ __forceinline__ void copy_async16_if(bool wanted, void* shared, const void* global) {
+  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile(
+      "{\n"
+      "  .reg .pred p;\n"
+      "  setp.ne.u32 p, %2, 0;\n"
+      "  @p cp.async.cg.shared.global [%0], [%1], 16;\n"
+      "}" ::"r"(to),
+      "l"(global), "r"(static_cast<uint32_t>(wanted))
+      : "memory");
+}
+
 __device__ __forceinline__ void store_y(const MatmulParams& p, int64_t at, float v) {
   if (p.out_f32) {
     static_cast<float*>(p.y)[at] = v;

@@ -6,38 +6,52 @@
 
 namespace firesteel::cuda {
 
-/// What step pair kHalfGroup of a staged group needs, in registers.
-template <int kHalfGroup, typename Weights>
-__device__ __forceinline__ void load_half(Weights& w, const uint8_t* group) {
-  w.load_staged(group);  // what the half does not use is never read
+/// What is read of a staged group beside the products of step `s` of the group before it (s ≥ 2: of group
+/// `next`) or of its own (s < 2: of `now`): the registers that the step before last was the last to use.
+template <int s>
+__device__ __forceinline__ void refill(Bf16Weights& w, const uint8_t* now, const uint8_t* next) {
+  constexpr int kPart = (s + 2) & 3;
+  w.r[kPart] = reinterpret_cast<const uint4*>(s < 2 ? now : next)[32 * kPart + (threadIdx.x & 31)];
 }
-template <int kHalfGroup>
-__device__ __forceinline__ void load_half(Bf16Weights& w, const uint8_t* group) {
-  const uint4* from = reinterpret_cast<const uint4*>(group) + (threadIdx.x & 31);
-  w.r[2 * kHalfGroup] = from[64 * kHalfGroup];
-  w.r[2 * kHalfGroup + 1] = from[64 * kHalfGroup + 32];
+template <int s>
+__device__ __forceinline__ void refill(Fp8Weights& w, const uint8_t* now, const uint8_t* next) {
+  if constexpr (s == 0) w.r[1] = reinterpret_cast<const uint4*>(now)[32 + (threadIdx.x & 31)];
+  if constexpr (s == 2) w.r[0] = reinterpret_cast<const uint4*>(next)[threadIdx.x & 31];
+}
+template <int s>
+__device__ __forceinline__ void refill(Fp8RowsWeights& w, const uint8_t* now, const uint8_t* next) {
+  refill<s>(w.codes, now, next);
+  if constexpr (s == 2) w.scales = *reinterpret_cast<const uint32_t*>(next + 1024 + (threadIdx.x & 28));
+}
+template <int s>
+__device__ __forceinline__ void refill(Q4Weights& w, const uint8_t*, const uint8_t* next) {
+  if constexpr (s == 2) w.load_staged(next);
 }
 
-/// A block takes 128 channels and kWideRows rows, a warp 32 channels and 64 rows: its sums of the unit and of
-/// the slice fill half the registers. Weights and rows are staged by asynchronous copies, kWideStages groups
-/// of 64 columns.
-template <typename Weights>
+/// A block takes 128 channels and kWideRows rows, a warp kTiles tiles of channels and NT of rows: its sums of
+/// the unit and of the slice fill half the registers. Weights and rows are staged by asynchronous copies,
+/// kWideStages groups of 64 columns.
+///
+/// A group is four steps of 16 columns. Registers are filled again as soon as a step has used them for the
+/// last time, so no step waits for what it asked for itself; the barrier lies in the middle of a group, at
+/// the end of a loop body, for products would otherwise be moved in front of it and leave nothing to run
+/// while what it lets through arrives.
+template <typename Weights, int kTiles>
 __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
   extern __shared__ float4 shared4[];
   uint8_t* stages = reinterpret_cast<uint8_t*>(shared4);
   constexpr int kThreads = 256, kWarps = 8, kTilesOfBlock = kBlockN / kTileN, kStages = kWideStages;
-  constexpr int kTilesOfWarp = 2, NT = 8;
-  constexpr int kChannelWarps = kTilesOfBlock / kTilesOfWarp, kRowWarps = kWarps / kChannelWarps;
-  constexpr int kRows = 8 * NT * kRowWarps, kRowTiles = NT * kRowWarps;
-  static_assert(kRows == kWideRows && kRowTiles % kWarps == 0);
-  constexpr int kWeightBytes = kTilesOfBlock * Weights::kGroupBytes, kPlane = kRows * 64;
+  constexpr int kChannelWarps = kTilesOfBlock / kTiles, kRowWarps = kWarps / kChannelWarps;
+  constexpr int NT = kWideRows / 8 / kRowWarps, kRowTiles = NT * kRowWarps;
+  static_assert(kRowTiles * 8 == kWideRows && kRowTiles % kWarps == 0 && NT % kTiles == 0);
+  constexpr int kWeightBytes = kTilesOfBlock * Weights::kGroupBytes, kPlane = kWideRows * 64;
   constexpr int kStage = kWeightBytes + 2 * kPlane;
   constexpr int kUnitGroups = Weights::kUnitColumns / kGroupK;
   begin_kernel<false>();
-  const BlockWork work = block_work<kRows>(p, kBlockN);
+  const BlockWork work = block_work<kWideRows>(p, kBlockN);
   const MatrixRef& m = *work.matrix;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  const int tile0 = warp % kChannelWarps * kTilesOfWarp, row_part = warp / kChannelWarps;
+  const int tile0 = warp % kChannelWarps * kTiles, row_part = warp / kChannelWarps;
   const int slice = blockIdx.z;
   const int k_begin = p.slices ? p.slice_begin[slice] : 0, k_end = p.slices ? p.slice_end[slice] : m.k;
   const int groups = group_count(m.k), n_groups = (k_end - k_begin + kGroupK - 1) / kGroupK;
@@ -47,133 +61,128 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
   constexpr int kRowCopies = kRowTiles / kWarps,
                 kWeightPieces = (kWeightBytes / 16 + kThreads - 1) / kThreads;
   constexpr bool kUneven = kWeightBytes / 16 % kThreads != 0;  // not every thread has a last piece
-  const Bits16* source[kRowCopies];
+  const Bits16* x[kRowCopies];
 #pragma unroll
   for (int i = 0; i < kRowCopies; ++i)
-    source[i] = x_row(p, work, 8 * (warp + kWarps * i) + (lane >> 2)) + k_begin + 8 * (lane & 3);
-  // Offsets of the weights' pieces fit 32 bits: a matrix has less than 4 GiB.
-  const uint8_t* weights = m.data + static_cast<int64_t>(k_begin / kGroupK) * Weights::kGroupBytes;
-  uint32_t piece_at[kWeightPieces];
+    x[i] = x_row(p, work, 8 * (warp + kWarps * i) + (lane >> 2)) + k_begin + 8 * (lane & 3);
+  const uint8_t* weights[kWeightPieces];
 #pragma unroll
   for (int i = 0; i < kWeightPieces; ++i) {
     const int piece = i * kThreads + threadIdx.x, tile = piece / (Weights::kGroupBytes / 16);
-    piece_at[i] = static_cast<uint32_t>(min(work.first_channel / kTileN + tile, last_tile)) *
-                      static_cast<uint32_t>(groups * Weights::kGroupBytes) +
-                  piece % (Weights::kGroupBytes / 16) * 16;
+    weights[i] = m.data +
+                 (static_cast<int64_t>(min(work.first_channel / kTileN + tile, last_tile)) * groups +
+                  k_begin / kGroupK) *
+                     Weights::kGroupBytes +
+                 piece % (Weights::kGroupBytes / 16) * 16;
   }
-  int staged = 0;
-  uint8_t *slot = stages + threadIdx.x * 16, *const slots_end = slot + kStages * kStage;
-  const auto stage_in = [&] {
-    // Addresses are made anew each time: a register that a copy reads must not change before the copy has
-    // left.
-    if (staged < n_groups) {
+  // The next group to come; addresses move on behind the copies, which need them until they have left.
+  const auto stage_in = [&](uint8_t* slot, bool wanted) {
+    uint8_t* to = slot + threadIdx.x * 16;
 #pragma unroll
-      for (int i = 0; i < kWeightPieces; ++i)
-        if (!kUneven || i * kThreads + threadIdx.x < kWeightBytes / 16)
-          copy_async16(slot + i * kThreads * 16, weights + staged * Weights::kGroupBytes + piece_at[i], true);
+    for (int i = 0; i < kWeightPieces; ++i) {
+      const bool mine = !kUneven || i * kThreads + static_cast<int>(threadIdx.x) < kWeightBytes / 16;
+      copy_async16_if(wanted && mine, to + i * kThreads * 16, weights[i]);
+    }
 #pragma unroll
-      for (int i = 0; i < kRowCopies; ++i) {
-        uint8_t* to = slot + kWeightBytes + kWarps * i * 512;
-        copy_async16(to, source[i] + staged * kGroupK, true);
-        copy_async16(to + kPlane, source[i] + staged * kGroupK + 32, true);
-      }
+    for (int i = 0; i < kRowCopies; ++i) {
+      copy_async16_if(wanted, to + kWeightBytes + kWarps * i * 512, x[i]);
+      copy_async16_if(wanted, to + kWeightBytes + kWarps * i * 512 + kPlane, x[i] + 32);
     }
     copy_async_commit();
-    ++staged;
-    slot += kStage;
-    if (slot == slots_end) slot -= kStages * kStage;
+#pragma unroll
+    for (int i = 0; i < kWeightPieces; ++i) weights[i] += Weights::kGroupBytes;
+#pragma unroll
+    for (int i = 0; i < kRowCopies; ++i) x[i] += kGroupK;
   };
 #pragma unroll
-  for (int s = 0; s < kStages - 1; ++s) stage_in();
+  for (int s = 0; s < kStages; ++s) stage_in(stages + s * kStage, s < n_groups);
 
-  float acc[kTilesOfWarp][NT][4], total[kTilesOfWarp][NT][4];
+  float acc[kTiles][NT][4], total[kTiles][NT][4];
 #pragma unroll
-  for (int i = 0; i < kTilesOfWarp; ++i)
+  for (int i = 0; i < kTiles; ++i)
 #pragma unroll
     for (int t = 0; t < NT; ++t)
 #pragma unroll
       for (int r = 0; r < 4; ++r) acc[i][t][r] = 0.0f, total[i][t][r] = 0.0f;
   const int k_blocks = (m.k + 127) / 128;
-  // Operands of the next half group are read while this one's products run: the wait for a stage and its
-  // barrier lie in front of a half's products, not behind them.
-  struct Operands {
-    Weights w[kTilesOfWarp];
-    uint4 b[NT];
-  } now, next;
-  const auto read = [&](Operands& o, const uint8_t* stage, auto which) {
-    constexpr int kHalfGroup = decltype(which)::value;
-    const uint8_t* rows = stage + kWeightBytes + row_part * NT * 512 + lane * 16 + kHalfGroup * kPlane;
+  uint8_t *now = stages, *next = stages + kStage, *const stages_end = stages + kStages * kStage;
+  const int a_at = tile0 * Weights::kGroupBytes, b_at = kWeightBytes + row_part * NT * 512 + lane * 16;
+  Weights w[kTiles];
+  uint4 b[NT];               // of half a group, two steps
+  uint32_t f[2][kTiles][4];  // fragments of this step and the next
+
+  copy_async_wait<kStages - 1>();
+  __syncthreads();
 #pragma unroll
-    for (int i = 0; i < kTilesOfWarp; ++i)
-      load_half<kHalfGroup>(o.w[i], stage + (tile0 + i) * Weights::kGroupBytes);
-#pragma unroll
-    for (int t = 0; t < NT; ++t) o.b[t] = *reinterpret_cast<const uint4*>(rows + t * 512);
-  };
-  const auto multiply = [&](const Operands& o, auto which) {
-    constexpr int kHalfGroup = decltype(which)::value;
-    uint32_t f[kTilesOfWarp][4];
-#pragma unroll
-    for (int i = 0; i < kTilesOfWarp; ++i) o.w[i].template fragment<2 * kHalfGroup>(f[i]);
-#pragma unroll
-    for (int t = 0; t < NT; ++t)
-#pragma unroll
-      for (int i = 0; i < kTilesOfWarp; ++i) mma<Weights::kHalf>(acc[i][t], f[i], o.b[t].x, o.b[t].y);
-#pragma unroll
-    for (int i = 0; i < kTilesOfWarp; ++i) o.w[i].template fragment<2 * kHalfGroup + 1>(f[i]);
-#pragma unroll
-    for (int t = 0; t < NT; ++t)
-#pragma unroll
-      for (int i = 0; i < kTilesOfWarp; ++i) mma<Weights::kHalf>(acc[i][t], f[i], o.b[t].z, o.b[t].w);
-  };
-  const uint8_t *stage = stages, *const stages_end = stages + kStages * kStage;
-  const auto open = [&] {  // the next stage is there, and the one before it may be filled again
-    copy_async_wait<kStages - 2>();
-    __syncthreads();
-    stage_in();
-  };
-  if (n_groups > 0) {
-    open();
-    read(now, stage, Half<0>());
+  for (int i = 0; i < kTiles; ++i) {
+    refill<2>(w[i], nullptr, now + a_at + i * Weights::kGroupBytes);
+    refill<3>(w[i], nullptr, now + a_at + i * Weights::kGroupBytes);
+    w[i].template fragment<0>(f[0][i]);
   }
-  for (int g = 0; g < n_groups; ++g) {
-    read(next, stage, Half<1>());
-    multiply(now, Half<0>());
-    if (g + 1 < n_groups) {
-      stage += kStage;
-      if (stage == stages_end) stage = stages;
-      open();
-      read(now, stage, Half<0>());
-    }
-    multiply(next, Half<1>());
-    if ((g + 1) % kUnitGroups == 0 || g + 1 == n_groups) {
 #pragma unroll
-      for (int i = 0; i < kTilesOfWarp; ++i) {
-        float scale = Weights::kFactor;
-        if constexpr (Weights::kBlockScales) {
-          const int channel = min(work.first_channel + (tile0 + i) * kTileN, m.n - 1);
-          scale = m.scale[channel / 128 * k_blocks + (k_begin + g * kGroupK) / 128];
-        }
+  for (int t = 0; t < NT; ++t) b[t] = *reinterpret_cast<const uint4*>(now + b_at + t * 512);
+
+  const auto step = [&](auto which) {
+    constexpr int s = decltype(which)::value;
 #pragma unroll
-        for (int t = 0; t < NT; ++t)
+    for (int t = 0; t < NT; ++t) {
 #pragma unroll
-          for (int r = 0; r < 4; ++r) {
-            total[i][t][r] =
-                Weights::kScaled ? fmaf(scale, acc[i][t][r], total[i][t][r]) : total[i][t][r] + acc[i][t][r];
-            acc[i][t][r] = 0.0f;
-          }
+      for (int i = 0; i < kTiles; ++i)
+        mma<Weights::kHalf>(acc[i][t], f[s & 1][i], s & 1 ? b[t].z : b[t].x, s & 1 ? b[t].w : b[t].y);
+      if constexpr (s & 1)
+        b[t] = *reinterpret_cast<const uint4*>((s == 1 ? now + kPlane : next) + b_at + t * 512);
+      if (t % (NT / kTiles) == 0) {
+        const int i = t / (NT / kTiles);
+        w[i].template fragment<(s + 1) & 3>(f[(s + 1) & 1][i]);
+        refill<s>(w[i], now + a_at + i * Weights::kGroupBytes, next + a_at + i * Weights::kGroupBytes);
       }
     }
+  };
+  for (int g = -1; n_groups > 0;) {
+    if (g >= 0) {
+      step(Half<2>());
+      step(Half<3>());
+      if ((g + 1) % kUnitGroups == 0 || g + 1 == n_groups) {
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+          float scale = Weights::kFactor;
+          if constexpr (Weights::kBlockScales) {
+            const int channel = min(work.first_channel + (tile0 + i) * kTileN, m.n - 1);
+            scale = m.scale[channel / 128 * k_blocks + (k_begin + g * kGroupK) / 128];
+          }
+#pragma unroll
+          for (int t = 0; t < NT; ++t)
+#pragma unroll
+            for (int r = 0; r < 4; ++r) {
+              total[i][t][r] = Weights::kScaled ? fmaf(scale, acc[i][t][r], total[i][t][r])
+                                                : total[i][t][r] + acc[i][t][r];
+              acc[i][t][r] = 0.0f;
+            }
+        }
+        if (g + 1 == n_groups) break;
+      }
+      // Since the barrier nobody reads this stage any more.
+      stage_in(now, g + kStages < n_groups);
+      now = next;
+      next += kStage;
+      if (next == stages_end) next = stages;
+    }
+    ++g;
+    step(Half<0>());
+    step(Half<1>());
+    copy_async_wait<kStages - 2>();
+    __syncthreads();
   }
   copy_async_wait<0>();
   __syncthreads();
   // Eight rows at a time through shared memory of the warp's own, so that stores are whole sectors.
-  constexpr int kChannels = kTilesOfWarp * kTileN, kPitch = kChannels + 4;
+  constexpr int kChannels = kTiles * kTileN, kPitch = kChannels + 4;
   float* tile = reinterpret_cast<float*>(shared4) + warp * 8 * kPitch;
   const Output4 out = output_of(p, work, slice);
 #pragma unroll
   for (int t = 0; t < NT; ++t) {
 #pragma unroll
-    for (int i = 0; i < kTilesOfWarp; ++i)
+    for (int i = 0; i < kTiles; ++i)
 #pragma unroll
       for (int r = 0; r < 4; ++r)
         tile[(2 * (lane & 3) + (r & 1)) * kPitch + i * kTileN + (lane >> 2) + 8 * (r >> 1)] = total[i][t][r];
