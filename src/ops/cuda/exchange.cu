@@ -5,55 +5,20 @@
 
 namespace firesteel::cuda {
 
-namespace {
-
-// Blocks of a copy that have ended; the last one sets it back. One launch at a time uses it: ops are issued
-// on one stream.
-__device__ unsigned blocks_done;
-
-__device__ __forceinline__ bool last_of_the_grid() {
-  __shared__ bool last;
-  __threadfence_system();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    last = atomicAdd(&blocks_done, 1u) == gridDim.x - 1;
-    if (last) blocks_done = 0;
-    __threadfence_system();
-  }
-  __syncthreads();
-  return last;
-}
-
-}  // namespace
-
-/// Copies the part to the host and then says so there, with the row length. Kernels copy, not the copy
-/// engines: a copy that waits for its turn there would hold up those of other ranks on the same GPU.
-extern "C" __global__ void __launch_bounds__(256)
-    exchange_send(const __grid_constant__ ExchangeCopyParams p) {
+/// The part is on the host (the copy before this kernel has ended): says so, with the row length.
+extern "C" __global__ void __launch_bounds__(1)
+    exchange_request(const __grid_constant__ ExchangeFlagParams p) {
   begin_kernel();
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < p.count; i += step)
-    p.to[i] = p.from[i];
-  if (last_of_the_grid() && threadIdx.x == 0)
-    asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(p.flag), "r"(p.value) : "memory");
+  __threadfence_system();
+  asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(p.flag), "r"(p.value) : "memory");
 }
 
-/// Waits for the sum, copies it, and takes the flag back. The host always answers. Until then nothing of what
-/// comes next is let in: kernels that wait could fill the GPU, and another rank on it would find no room.
-extern "C" __global__ void __launch_bounds__(256)
-    exchange_receive(const __grid_constant__ ExchangeCopyParams p) {
-  begin_kernel<false>();
-  if (threadIdx.x == 0) {
-    uint32_t value = 0;
-    while (value == 0) asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(value) : "l"(p.flag) : "memory");
-  }
-  __syncthreads();
-  end_kernel();
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < p.count; i += step)
-    p.to[i] = __ldcv(p.from + i);
-  if (last_of_the_grid() && threadIdx.x == 0)
-    asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(p.flag), "r"(0) : "memory");
+/// Waits for the sum and takes the flag back. The host always answers.
+extern "C" __global__ void __launch_bounds__(1) exchange_wait(const __grid_constant__ ExchangeFlagParams p) {
+  begin_kernel();
+  uint32_t value = 0;
+  while (value == 0) asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(value) : "l"(p.flag) : "memory");
+  asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(p.flag), "r"(0) : "memory");
 }
 
 namespace {

@@ -5,11 +5,8 @@
 
 namespace firesteel::cuda {
 
-struct ExchangeCopyParams {  // between the device and the host's memory
-  const float* from;
-  float* to;
-  int64_t count;
-  uint32_t* flag;  // host memory
+struct ExchangeFlagParams {  // host memory
+  uint32_t* flag;
   uint32_t value;
 };
 

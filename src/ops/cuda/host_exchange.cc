@@ -1,6 +1,5 @@
 #include "ops/cuda/host_exchange.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -15,8 +14,6 @@ using Clock = std::chrono::steady_clock;
 // How long the thread watches without pause, and then only now and then. Sums of a decode step come every
 // hundred microseconds.
 constexpr std::chrono::microseconds kWatch{300}, kPause{20};
-// A copy: numbers of a block, and blocks, all of which wait on the flag.
-constexpr int64_t kEach = 1024, kMostBlocks = 32;
 
 std::atomic_ref<uint32_t> flag(uint32_t* p) { return std::atomic_ref<uint32_t>(*p); }
 
@@ -56,19 +53,13 @@ void HostExchange::begin(int32_t rows) {
 
 Status HostExchange::send(const gpu::Stream& stream, const float* sent, int32_t n) {
   CHECK(part_bytes(n) <= half_);
-  return copy(stream, kernels_.exchange_send,
-              {sent, reinterpret_cast<float*>(part()), 0, request(), static_cast<uint32_t>(n)}, n);
+  RETURN_IF_ERROR(device_.to_host(stream, part(), sent, part_bytes(n)));
+  return device_.launch(stream, kernels_.exchange_request, {{1}, 1}, {request(), static_cast<uint32_t>(n)});
 }
 
 Status HostExchange::receive(const gpu::Stream& stream, float* sum, int32_t n) {
-  return copy(stream, kernels_.exchange_receive, {reinterpret_cast<float*>(part()), sum, 0, done(), 0}, n);
-}
-
-Status HostExchange::copy(const gpu::Stream& stream, const gpu::Kernel<ExchangeCopyParams>& kernel,
-                          ExchangeCopyParams p, int32_t n) {
-  p.count = static_cast<int64_t>(rows_) * n;
-  const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(p.count / kEach, 1, kMostBlocks));
-  return device_.launch(stream, kernel, {{blocks}, 256}, p);
+  RETURN_IF_ERROR(device_.launch(stream, kernels_.exchange_wait, {{1}, 1}, {done(), 0}));
+  return device_.to_device(stream, sum, part(), part_bytes(n));
 }
 
 Status HostExchange::finish() {

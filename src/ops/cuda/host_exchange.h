@@ -36,8 +36,6 @@ class HostExchange final : public Exchange {
  private:
   static constexpr size_t kFlagBytes = 512;
   HostExchange(const gpu::Device& device, const Kernels& kernels) : device_(device), kernels_(kernels) {}
-  Status copy(const gpu::Stream& stream, const gpu::Kernel<ExchangeCopyParams>& kernel, ExchangeCopyParams p,
-              int32_t n);
   void run();
   void sum(uint32_t n);
 

@@ -37,7 +37,7 @@ struct Kernels {
   gpu::Kernel<AddParams> add;
   gpu::Kernel<ConvertParams> convert;
   gpu::Kernel<RandomFillParams> random_fill;
-  gpu::Kernel<ExchangeCopyParams> exchange_send, exchange_receive;
+  gpu::Kernel<ExchangeFlagParams> exchange_request, exchange_wait;
   gpu::Kernel<ExchangeSumParams> exchange_sum;
   gpu::Kernel<GluParams> glu;
   gpu::Kernel<RouterFewParams> router_few;
