@@ -10,7 +10,7 @@ namespace firesteel::cuda {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kFormStalls = 6;  // forming a group takes NCCL some times as long as a gather may stall
+constexpr int kFormStalls = 6;  // forming a group may take some times as long as a gather may stall
 constexpr std::chrono::milliseconds kLook{10};  // between two looks at a forward that runs
 
 }  // namespace
@@ -49,9 +49,15 @@ NcclExchange::~NcclExchange() {
 
 Status NcclExchange::connect() {
   begin(1);
+  {
+    const std::lock_guard lock(mutex_);
+    seen_at_ += (kFormStalls - 1) * comm_.limits().stall;  // no sum is completed here
+  }
   Status issued;
-  for (const size_t count : {size_t{1}, capacity_})
-    if (issued.ok()) issued = group_->gather(all_, all_, count, side_.handle());
+  for (const size_t count : {size_t{1}, capacity_}) {
+    const float* const mine = all_ + static_cast<size_t>(comm_.rank()) * count;
+    if (issued.ok()) issued = group_->gather(mine, all_, count, side_.handle());
+  }
   if (!issued.ok()) fail(issued.error());
   const Status done = side_.synchronize();
   RETURN_IF_ERROR(finish());
