@@ -95,6 +95,23 @@ class Rank {
   std::unique_ptr<Model> model_;
 };
 
+/// The part of one rank has the bits of the whole.
+inline void expect_bits(const Model& m, const Pass& part, const Pass& whole, int32_t width) {
+  ASSERT_TRUE(part.status.ok()) << part.status.error().message;
+  EXPECT_EQ(differing_bits(part.hidden, whole.hidden), 0u);
+  const auto mine = static_cast<size_t>(m.logit_width()), full = static_cast<size_t>(width);
+  for (const auto& [got, all] :
+       {std::pair{&part.logits, &whole.logits}, std::pair{&part.steps, &whole.steps}}) {
+    size_t different = 0;
+    ASSERT_EQ(got->size() / mine, all->size() / full);
+    for (size_t row = 0; row < got->size() / mine; ++row)
+      different += std::memcmp(got->data() + row * mine,
+                               all->data() + row * full + static_cast<size_t>(m.first_logit_id()),
+                               mine * sizeof(float)) != 0;
+    EXPECT_EQ(different, 0u) << "from id " << m.first_logit_id();
+  }
+}
+
 /// All ranks of a group. They are loaded before one computes, for in one process a rank that waits for
 /// another on the GPU keeps that one from taking memory.
 class Ranks {
@@ -133,23 +150,7 @@ class Ranks {
 
   /// Compares with one rank's pass.
   void expect_bits(const std::vector<Pass>& parts, const Pass& whole, int32_t width) const {
-    for (size_t r = 0; r < parts.size(); ++r) {
-      const Pass& part = parts[r];
-      ASSERT_TRUE(part.status.ok()) << part.status.error().message;
-      EXPECT_EQ(differing_bits(part.hidden, whole.hidden), 0u);
-      const Model& m = ranks_[r]->model();
-      const auto mine = static_cast<size_t>(m.logit_width()), full = static_cast<size_t>(width);
-      for (const auto& [got, all] :
-           {std::pair{&part.logits, &whole.logits}, std::pair{&part.steps, &whole.steps}}) {
-        size_t different = 0;
-        ASSERT_EQ(got->size() / mine, all->size() / full);
-        for (size_t row = 0; row < got->size() / mine; ++row)
-          different += std::memcmp(got->data() + row * mine,
-                                   all->data() + row * full + static_cast<size_t>(m.first_logit_id()),
-                                   mine * sizeof(float)) != 0;
-        EXPECT_EQ(different, 0u) << "rank " << r;
-      }
-    }
+    for (size_t r = 0; r < parts.size(); ++r) test::expect_bits(ranks_[r]->model(), parts[r], whole, width);
   }
   int32_t covered_ids() const {
     int32_t next = 0;
