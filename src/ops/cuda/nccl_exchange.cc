@@ -106,10 +106,16 @@ Status NcclExchange::finish() {
   return fault_;
 }
 
+/// The communicator is broken before finish() can report it: whoever hears of the fault sees that too.
+void NcclExchange::give_up(const Error& why) {
+  fault_ = why;
+  comm_.abort(why);
+}
+
 void NcclExchange::fail(const Error& why) {
   {
     const std::lock_guard lock(mutex_);
-    if (fault_.ok()) fault_ = comm_.broken() ? comm_.reason() : why;
+    if (fault_.ok()) give_up(comm_.broken() ? comm_.reason() : why);
   }
   wake_.notify_one();
 }
@@ -133,12 +139,11 @@ void NcclExchange::watch() {
   bool ended = false;
   while (!stop_) {
     wake_.wait_for(lock, kLook);
-    if (running_ && fault_.ok()) fault_ = look();
+    if (running_ && fault_.ok())
+      if (const Status seen = look(); !seen.ok()) give_up(seen.error());
     if (fault_.ok() || ended) continue;
     ended = true;
-    const Error why = fault_.error();
     lock.unlock();  // finish() must not wait for NCCL, which waits for the recorded forwards to go
-    comm_.abort(why);
     group_->abort();
     lock.lock();
   }
