@@ -84,7 +84,7 @@ Result<std::unique_ptr<NcclGroup>> NcclGroup::form(const Nccl& nccl, Communicato
 Status NcclGroup::gather(const float* part, float* all, size_t count, void* stream) {
   const Error over{ErrorCode::kUnavailable, "NCCL: the group was given up"};
   const std::lock_guard lock(mutex_);
-  if (aborted_.load(std::memory_order_acquire)) return over;
+  if (handle_ == nullptr) return over;
   const NcclResult code = nccl_.all_gather(part, all, count, kNcclFloat32, handle_, stream);
   if (code == 0) return {};
   if (code != kNcclInProgress) return error(code, "gather");
@@ -103,8 +103,13 @@ Status NcclGroup::check() {
 
 void NcclGroup::abort() {
   aborted_.store(true, std::memory_order_release);
-  const std::lock_guard lock(mutex_);
-  if (handle_ != nullptr) (void)nccl_.abort(std::exchange(handle_, nullptr));
+  NcclComm handle = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(handle, handle_);
+  }
+  // Not under the lock: NCCL waits for recorded graphs, and who owns them may be about to gather.
+  if (handle != nullptr) (void)nccl_.abort(handle);
 }
 
 }  // namespace firesteel

@@ -40,7 +40,9 @@ void CudaOps::connect(Communicator* comm) {
   lost_ = Error{ErrorCode::kUnavailable, "the other ranks are lost"};
   if (comm == nullptr) return;
   lost_ = choose_exchange(*comm);
-  if (!lost_.ok()) comm->abort(lost_.error());
+  if (lost_.ok()) return;
+  LOG_WARN("rank {}: {}", comm->rank(), lost_.error().message);
+  comm->abort(lost_.error());
 }
 
 Status CudaOps::choose_exchange(Communicator& comm) {

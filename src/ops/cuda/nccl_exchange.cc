@@ -10,7 +10,7 @@ namespace firesteel::cuda {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kFormStalls = 6;  // forming a group takes NCCL some times as long as a gather may stall
+constexpr int kFormStalls = 6;  // forming a group may take some times as long as a gather may stall
 constexpr std::chrono::milliseconds kLook{10};  // between two looks at a forward that runs
 
 }  // namespace
@@ -49,9 +49,15 @@ NcclExchange::~NcclExchange() {
 
 Status NcclExchange::connect() {
   begin(1);
+  {
+    const std::lock_guard lock(mutex_);
+    seen_at_ += (kFormStalls - 1) * comm_.limits().stall;  // no sum is completed here
+  }
   Status issued;
-  for (const size_t count : {size_t{1}, capacity_})
-    if (issued.ok()) issued = group_->gather(all_, all_, count, side_.handle());
+  for (const size_t count : {size_t{1}, capacity_}) {
+    const float* const mine = all_ + static_cast<size_t>(comm_.rank()) * count;
+    if (issued.ok()) issued = group_->gather(mine, all_, count, side_.handle());
+  }
   if (!issued.ok()) fail(issued.error());
   const Status done = side_.synchronize();
   RETURN_IF_ERROR(finish());
@@ -100,10 +106,16 @@ Status NcclExchange::finish() {
   return fault_;
 }
 
+/// The communicator is broken before finish() can report it: whoever hears of the fault sees that too.
+void NcclExchange::give_up(const Error& why) {
+  fault_ = why;
+  comm_.abort(why);
+}
+
 void NcclExchange::fail(const Error& why) {
   {
     const std::lock_guard lock(mutex_);
-    if (fault_.ok()) fault_ = comm_.broken() ? comm_.reason() : why;
+    if (fault_.ok()) give_up(comm_.broken() ? comm_.reason() : why);
   }
   wake_.notify_one();
 }
@@ -127,12 +139,11 @@ void NcclExchange::watch() {
   bool ended = false;
   while (!stop_) {
     wake_.wait_for(lock, kLook);
-    if (running_ && fault_.ok()) fault_ = look();
+    if (running_ && fault_.ok())
+      if (const Status seen = look(); !seen.ok()) give_up(seen.error());
     if (fault_.ok() || ended) continue;
     ended = true;
-    const Error why = fault_.error();
     lock.unlock();  // finish() must not wait for NCCL, which waits for the recorded forwards to go
-    comm_.abort(why);
     group_->abort();
     lock.lock();
   }

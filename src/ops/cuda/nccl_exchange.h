@@ -41,6 +41,7 @@ class NcclExchange final : public Exchange {
   Status connect();
   void watch();
   Status look();
+  void give_up(const Error& why);  // under mutex_
   void fail(const Error& why);
   uint32_t progress() const;
 
