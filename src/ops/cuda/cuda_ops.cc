@@ -53,9 +53,9 @@ size_t CudaOps::tail_slot_bytes(const IndexerWeights& w) const {
 }
 
 size_t CudaOps::scratch_bytes(int32_t rows) const {
-  // The expert op's down slices come in passes that take at most 192 MiB; the rest grows with the rows: for
+  // The expert op's down slices come in passes that take at most 512 MiB; the rest grows with the rows: for
   // the published widths about 200 KiB a row at one of two ranks.
-  constexpr size_t kFixed = size_t{288} << 20, kPerRow = size_t{256} << 10;
+  constexpr size_t kFixed = size_t{608} << 20, kPerRow = size_t{256} << 10;
   return (rows > 64 ? kFixed : kMinScratch) + static_cast<size_t>(rows) * kPerRow;
 }
 

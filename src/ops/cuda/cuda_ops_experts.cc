@@ -8,7 +8,7 @@
 namespace firesteel::cuda {
 
 namespace {
-constexpr size_t kDownPassBytes = size_t{192} << 20;  // expert slices in flight
+constexpr size_t kDownPassBytes = size_t{512} << 20;  // expert slices in flight
 }
 
 const CudaOps::ExpertTable* CudaOps::expert_table(const ExpertWeights& w) {

@@ -9,8 +9,6 @@ namespace firesteel::cuda {
 
 namespace {
 
-constexpr int32_t kKdaFewRows = 8;  // of a sequence: kda in one launch
-
 EmbedParams embed_params(const BatchView& view, const Matrix& table) {
   EmbedParams p{};
   p.batch = view;
@@ -114,12 +112,9 @@ void CudaOps::kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, cons
   if (w.dim > 128 || w.dim < 1) return unsupported("KDA heads wider than 128");
   // One launch while a block a sequence and head is enough.
   const bool few = w.dim == 128 && w.taps == 4 && max_segment_rows_ <= kKdaFewRows;
-  const size_t wide =
-      few ? 0 : static_cast<size_t>(rows_) * static_cast<size_t>(w.heads) * static_cast<size_t>(w.dim);
-  if (!begin_scratch(5 * padded(wide * sizeof(float)) +
-                     padded(static_cast<size_t>(rows_) * static_cast<size_t>(w.heads) * sizeof(float)))) {
-    return;
-  }
+  const size_t pairs = few ? 0 : static_cast<size_t>(rows_) * static_cast<size_t>(w.heads);
+  const size_t wide = pairs * 128;
+  if (!begin_scratch(padded(wide * sizeof(float)))) return;
   KdaParams p{};
   p.batch = view_;
   p.qkv = bits(qkv);
@@ -133,23 +128,17 @@ void CudaOps::kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, cons
   p.o_norm = w.o_norm;
   p.state = reinterpret_cast<uint8_t*>(state.base);
   p.slot_stride = static_cast<int64_t>(state.slot_stride);
+  p.rows = rows_;
   p.heads = w.heads;
   p.dim = w.dim;
   p.taps = w.taps;
   p.lower_bound = w.lower_bound;
   p.rms_eps = w.rms_eps;
-  const auto rows = static_cast<unsigned>(rows_), heads = static_cast<unsigned>(w.heads),
-             segments = static_cast<unsigned>(segments_);
+  const auto heads = static_cast<unsigned>(w.heads), segments = static_cast<unsigned>(segments_);
   if (few) return run(kernels_.kda_few, {{heads, segments}, 512}, p);
-  p.q = take<float>(wide);
-  p.k = take<float>(wide);
-  p.v = take<float>(wide);
-  p.decay = take<float>(wide);
   p.o = take<float>(wide);
-  p.beta = take<float>(static_cast<size_t>(rows_) * static_cast<size_t>(w.heads));
-  run(kernels_.kda_prepare, {{rows, heads}, 128}, p);
   run(kernels_.kda_recur, {{heads * blocks_of(w.dim, 32), segments}, 256}, p);
-  run(kernels_.kda_out, {{rows, heads}, 128}, p);
+  run(kernels_.kda_out, {{blocks_of(static_cast<int64_t>(pairs), 8)}, 256}, p);
 }
 
 void CudaOps::head_input(Stage, const Act* streams, std::span<const int32_t> rows, int32_t hidden,

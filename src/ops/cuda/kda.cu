@@ -1,9 +1,17 @@
 // The linear-attention layer between its projections, always as the serial recurrence.
 //
-// Few rows: kda_few, one block a sequence and head does it all. Prompts: three kernels: what does not depend
-// on the state (convolution, norms, gates), one block a row and head; the recurrence; the gated output norm.
-// Either way the state is in registers, four keys a lane, and every sum has the same order, so the bits are
-// the same. The state of a slot is stored [head, value column, key], so that a column is contiguous.
+// Few rows: kda_few, one block a sequence and head does it all. Prompts: the recurrence, four blocks a
+// sequence and head, half of whose warps prepare what does not depend on the state (convolution, norms,
+// gates); then the gated output norm. The state of a slot is stored [head, value column, key], so that a
+// column is contiguous.
+//
+// Either way the state is in registers and every sum has one order, so the bits are the same. Keys go in
+// quads 0 to 31. A sum over the keys of a column is a chain over quads l and l + 16 for each l < 16; then
+// l and l + 8 are added, then l + 4, l + 2, l + 1. A lane holds quads l, l + 8, l + 16, l + 24 of two
+// columns, so that three exchanges between lanes remain. A token brings its decay a, key k, query q, the
+// product b = beta·(a·k) and its values times beta:
+//   delta = beta·v - Σ b·S,   S = a·S + k·delta,   output = Σ q·S
+// Σ b·S stands for beta·Σ k·(a·S): it need not wait for a·S, which is formed beside the exchanges.
 #include "ops/cuda/common.cuh"
 #include "ops/cuda/layer_params.h"
 
@@ -11,12 +19,31 @@ namespace firesteel::cuda {
 
 namespace {
 
-constexpr int kDim = 128;  // most keys and values of a head: four a lane
-constexpr int kWarps = 8;
-constexpr int kPerWarp = 4;  // value columns of a warp
-constexpr int kColumns = kWarps * kPerWarp;
-constexpr int kTokens = 8;  // staged together, twice
+constexpr int kDim = 128;   // most keys and values of a head
+constexpr int kQuads = 4;   // of keys, of a lane
+constexpr int kPair = 2;    // value columns of a lane
+constexpr int kGroups = 4;  // column pairs of a warp: lane % 4; lane / 4 is l
+constexpr int kWarpColumns = kGroups * kPair;
 
+// The special-function unit's own exponential, reciprocal and root (one or two units in the last place): the
+// rare cases that the library's handle, subnormal numbers, cost several times as many instructions.
+__device__ __forceinline__ float exp_of(float v) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v * 1.4426950408889634f));
+  return r;
+}
+__device__ __forceinline__ float reciprocal(float v) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
+  return r;
+}
+__device__ __forceinline__ float reciprocal_root(float v) {
+  float r;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
+  return r;
+}
+__device__ __forceinline__ float gate_of(float v) { return reciprocal(1.0f + exp_of(-v)); }
+__device__ __forceinline__ float silu_of(float v) { return v * gate_of(v); }
 __device__ __forceinline__ float softplus(float v) { return v > 20.0f ? v : log1pf(expf(v)); }
 
 __device__ __forceinline__ Bits16* history(const KdaParams& p, int slot) {
@@ -26,397 +53,635 @@ __device__ __forceinline__ int64_t history_bytes(const KdaParams& p) {
   const int64_t bytes = static_cast<int64_t>(p.taps - 1) * 3 * p.heads * p.dim * sizeof(Bits16);
   return (bytes + 255) / 256 * 256;
 }
+__device__ __forceinline__ float* state_of(const KdaParams& p, int slot, int head) {
+  return reinterpret_cast<float*>(p.state + slot * p.slot_stride + history_bytes(p)) +
+         static_cast<int64_t>(head) * p.dim * p.dim;
+}
 
-__device__ __forceinline__ float decay_of(const KdaParams& p, float f, float dt_bias, float a_log) {
-  const float x = f + dt_bias, rate = expf(a_log);
-  const float g = isnan(p.lower_bound) ? -rate * softplus(x) : p.lower_bound * sigmoid(rate * x);
-  return expf(g);
+/// `rate`: exp(A_log). kBounded: the gate has a lower bound.
+template <bool kBounded>
+__device__ __forceinline__ float decay_of(float lower_bound, float f, float dt_bias, float rate) {
+  const float x = f + dt_bias;
+  if constexpr (kBounded) return exp_of(lower_bound * gate_of(rate * x));
+  return exp_of(-rate * softplus(x));
 }
 /// The sums of squares that the norms take: a product of its own, never fused into the sum.
 __device__ __forceinline__ float square(float v) { return __fmul_rn(v, v); }
+__device__ __forceinline__ float sum_of_squares(const float (&v)[4]) {
+  return warp_sum((square(v[0]) + square(v[1])) + (square(v[2]) + square(v[3])));
+}
 /// `dim` is never a constant: the compiler would round its root otherwise than the device.
-__device__ __forceinline__ float normal_query(float c, float squares, int dim) {
-  return c * rsqrtf(squares + 1e-6f) * rsqrtf(static_cast<float>(dim));
+__device__ __forceinline__ float query_scale(float squares, int dim) {
+  return reciprocal_root(squares + 1e-6f) * reciprocal_root(static_cast<float>(dim));
 }
-__device__ __forceinline__ float normal_key(float c, float squares) { return c * rsqrtf(squares + 1e-6f); }
-__device__ __forceinline__ Bits16 gated_output(const KdaParams& p, float o, float squares, float o_norm,
-                                               Bits16 g) {
-  const float normed = o * rsqrtf(squares / p.dim + p.rms_eps) * o_norm;
-  return to_bf16(normed * sigmoid(from_bf16(g)));
-}
+__device__ __forceinline__ float key_scale(float squares) { return reciprocal_root(squares + 1e-6f); }
 
-}  // namespace
-
-extern "C" __global__ void __launch_bounds__(kDim) kda_prepare(const __grid_constant__ KdaParams p) {
-  begin_kernel();
-  __shared__ float shared[32];
-  const int row = blockIdx.x, head = blockIdx.y, d = threadIdx.x;
-  const bool real = d < p.dim;
-  const int all = p.heads * p.dim, channels = 3 * all;
-  const Segment s = segment_at(p.batch, p.batch.row_segment[row]);
-  const int t = row - s.first_row;
-  const Bits16* past = history(p, s.slot);
-  float c[3] = {0.0f, 0.0f, 0.0f};
-  if (real) {
+/// The normalised, gated outputs of four channels a lane.
+__device__ __forceinline__ uint2 gated_outputs(const KdaParams& p, const float (&o)[4],
+                                               const float (&o_norm)[4], const float (&g)[4]) {
+  const float mean = sum_of_squares(o) * reciprocal(static_cast<float>(p.dim));
+  const float scale = reciprocal_root(mean + p.rms_eps);
+  float v[4];
 #pragma unroll
-    for (int part = 0; part < 3; ++part) {
-      const int channel = part * all + head * p.dim + d;
-      float sum = 0.0f;
-      for (int m = 0; m < p.taps; ++m) {
-        const int at = t - (p.taps - 1) + m;  // row of the segment; below 0: before it
-        const Bits16 u = at < 0 ? past[static_cast<int64_t>(at + p.taps - 1) * channels + channel]
-                                : p.qkv[static_cast<int64_t>(s.first_row + at) * channels + channel];
-        sum = fmaf(p.conv[channel * p.taps + m], from_bf16(u), sum);
-      }
-      c[part] = silu(sum);
-    }
-  }
-  const float qq = block_sum<kDim>(square(c[0]), shared), kk = block_sum<kDim>(square(c[1]), shared);
-  if (real) {
-    const int64_t at = static_cast<int64_t>(row) * all + head * p.dim + d;
-    p.q[at] = normal_query(c[0], qq, p.dim);
-    p.k[at] = normal_key(c[1], kk);
-    p.v[at] = c[2];
-    p.decay[at] = decay_of(p, from_bf16(p.f[at]), p.dt_bias[head * p.dim + d], p.a_log[head]);
-  }
-  if (d == 0) p.beta[row * p.heads + head] = sigmoid(from_bf16(p.b[row * p.heads + head]));
+  for (int r = 0; r < 4; ++r) v[r] = o[r] * scale * o_norm[r] * gate_of(g[r]);
+  return make_uint2(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]));
 }
 
-namespace {
-
-/// One level of sums over the warp: of a pair of lanes, the one without `mask` keeps the first half of the
-/// values.
-template <int kCount>
-__device__ __forceinline__ void halve(float (&v)[kCount], int count, int mask) {
-  const bool high = threadIdx.x & mask;
+/// Four channels of a row; those from `count` on are zero.
+__device__ __forceinline__ uint2 load_raw(const Bits16* from, int count, bool vectors) {
+  if (vectors) return count > 0 ? *reinterpret_cast<const uint2*>(from) : make_uint2(0, 0);
+  uint32_t v[4];
 #pragma unroll
-  for (int i = 0; i < kCount / 2; ++i) {
-    if (i < count / 2) {
-      const float kept = high ? v[i + count / 2] : v[i], given = high ? v[i] : v[i + count / 2];
-      v[i] = kept + __shfl_xor_sync(0xffffffffu, given, mask);
-    }
-  }
+  for (int r = 0; r < 4; ++r) v[r] = r < count ? from[r] : 0;
+  return make_uint2(v[0] | v[1] << 16, v[2] | v[3] << 16);
 }
-/// Sums of kCount values over the warp at once: lane l gets that of value l·kCount/32. Every value's lanes
-/// meet in one order, whatever kCount: 16, 8, 4, 2, 1 apart.
-template <int kCount>
-__device__ __forceinline__ float sum_each(float (&v)[kCount]) {
-  int count = kCount, mask = 16;
-#pragma unroll
-  for (int level = 0; level < 5; ++level, mask >>= 1) {
-    if (count > 1) {
-      halve(v, count, mask);
-      count /= 2;
-    } else {
-      v[0] += __shfl_xor_sync(0xffffffffu, v[0], mask);
-    }
-  }
-  return v[0];
+__device__ __forceinline__ void unpack4(uint2 raw, float (&v)[4]) {
+  v[0] = bf16_low(raw.x), v[1] = bf16_high(raw.x), v[2] = bf16_low(raw.y), v[3] = bf16_high(raw.y);
+}
+__device__ __forceinline__ void load4(const float* from, float (&v)[4]) {
+  const float4 x = *reinterpret_cast<const float4*>(from);
+  v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
+}
+__device__ __forceinline__ void store4(float* to, const float (&v)[4]) {
+  *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
 }
 
-/// What a token brings to a lane: four keys' decay, key and query, the value of column lane / 8.
-struct Token {
-  float4 a, k, q;
-  float v, beta;
+/// Of a lane: the values of its 16 keys.
+struct Keys {
+  float4 v[kQuads];
 };
-
-/// One token of a warp's four value columns: a lane holds four keys of each. `out`: the lane's part of the
-/// outputs.
-__device__ __forceinline__ void token_step(float (&w)[kPerWarp][4], const Token& now, float* out) {
-  float seen[kPerWarp];
+/// `from`: the lane's first quad.
+__device__ __forceinline__ Keys load_keys(const float* from) {
+  Keys k;
 #pragma unroll
-  for (int c = 0; c < kPerWarp; ++c) {
-    w[c][0] *= now.a.x;
-    w[c][1] *= now.a.y;
-    w[c][2] *= now.a.z;
-    w[c][3] *= now.a.w;
-    seen[c] =
-        fmaf(w[c][3], now.k.w, fmaf(w[c][2], now.k.z, fmaf(w[c][1], now.k.y, __fmul_rn(w[c][0], now.k.x))));
-  }
-  const float mine = now.beta * (now.v - sum_each(seen));
+  for (int i = 0; i < kQuads; ++i) k.v[i] = *reinterpret_cast<const float4*>(from + 32 * i);
+  return k;
+}
+/// A lane's part of a sum over the keys of a column.
+__device__ __forceinline__ float dot(const Keys& x, const Keys& y) {
+  float s[2];
 #pragma unroll
-  for (int c = 0; c < kPerWarp; ++c) {
-    const float delta = __shfl_sync(0xffffffffu, mine, 8 * c);
-    w[c][0] = fmaf(now.k.x, delta, w[c][0]);
-    w[c][1] = fmaf(now.k.y, delta, w[c][1]);
-    w[c][2] = fmaf(now.k.z, delta, w[c][2]);
-    w[c][3] = fmaf(now.k.w, delta, w[c][3]);
-    out[c] =
-        fmaf(w[c][3], now.q.w, fmaf(w[c][2], now.q.z, fmaf(w[c][1], now.q.y, __fmul_rn(w[c][0], now.q.x))));
+  for (int i = 0; i < 2; ++i) s[i] = __fmul_rn(x.v[i].x, y.v[i].x);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) s[i] = fmaf(x.v[i].y, y.v[i].y, s[i]);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) s[i] = fmaf(x.v[i].z, y.v[i].z, s[i]);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) s[i] = fmaf(x.v[i].w, y.v[i].w, s[i]);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) s[i] = fmaf(x.v[i + 2].x, y.v[i + 2].x, s[i]);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) s[i] = fmaf(x.v[i + 2].y, y.v[i + 2].y, s[i]);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) s[i] = fmaf(x.v[i + 2].z, y.v[i + 2].z, s[i]);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) s[i] = fmaf(x.v[i + 2].w, y.v[i + 2].w, s[i]);
+  return s[0] + s[1];
+}
+/// The rest of two columns' sums: every lane gets them.
+__device__ __forceinline__ void sum_lanes(float (&s)[kPair]) {
+#pragma unroll
+  for (int mask = 16; mask >= kGroups; mask /= 2)
+#pragma unroll
+    for (int c = 0; c < kPair; ++c) s[c] += __shfl_xor_sync(0xffffffffu, s[c], mask);
+}
+/// `beta_v`: beta · v of the columns.
+__device__ __forceinline__ void update(Keys (&w)[kPair], const Keys& a, const Keys& k,
+                                       const float (&seen)[kPair], const float2& beta_v) {
+#pragma unroll
+  for (int c = 0; c < kPair; ++c) {
+    const float delta = (c == 0 ? beta_v.x : beta_v.y) - seen[c];
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      w[c].v[i].x = fmaf(k.v[i].x, delta, __fmul_rn(a.v[i].x, w[c].v[i].x));
+      w[c].v[i].y = fmaf(k.v[i].y, delta, __fmul_rn(a.v[i].y, w[c].v[i].y));
+      w[c].v[i].z = fmaf(k.v[i].z, delta, __fmul_rn(a.v[i].z, w[c].v[i].z));
+      w[c].v[i].w = fmaf(k.v[i].w, delta, __fmul_rn(a.v[i].w, w[c].v[i].w));
+    }
   }
 }
+
+constexpr int kWarps = 4, kThreads = 2 * kWarps * 32;  // as many warps prepare what the others take
+constexpr int kColumns = kWarps * kWarpColumns;        // of a block
+constexpr int kTokens = 8;                             // prepared together
+// A token, as floats: kDim each of decay, key, query and b, and the values of the block's columns.
+constexpr int kDecay = 0, kKey = kDim, kQuery = 2 * kDim, kProduct = 3 * kDim, kValue = 4 * kDim;
+constexpr int kTokenFloats = kValue + kColumns;
+constexpr int kPartFloats = 32 / kGroups * kWarpColumns + 8;  // of a token's outputs; banks: 8 apart
 
 struct Staged {
-  float k[kTokens][kDim], q[kTokens][kDim], decay[kTokens][kDim], v[kTokens][kColumns], beta[kTokens],
-      o[kTokens][kColumns];
+  float token[2 * kTokens][kTokenFloats];
+  float part[kWarps][kTokens][kPartFloats];
+  float beta[kTokens];
 };
+
+__device__ __forceinline__ void block_barrier() { asm volatile("bar.sync 0;" ::: "memory"); }
+__device__ __forceinline__ void preparing_barrier() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kWarps * 32) : "memory");
+}
+
+/// Convolution and SiLU of kWidth channels a lane over a segment's rows. kTaps 0: any number, any width of
+/// heads.
+template <int kTaps, int kWidth>
+struct Channels {
+  static_assert(kWidth == 1 || kWidth == 4);
+  int channel, count;
+  float weight[kTaps > 0 ? kTaps : 1][kWidth], window[kTaps > 1 ? kTaps - 1 : 1][kWidth];
+
+  /// From channel `d` of the head's q, k or v.
+  __device__ __forceinline__ Channels(const KdaParams& p, int part, int head, int d, const Segment& s) {
+    d += kWidth * (threadIdx.x & 31);
+    channel = (part * p.heads + head) * p.dim + d;
+    count = min(p.dim - d, kWidth);
+    if constexpr (kTaps > 0) {
+#pragma unroll
+      for (int r = 0; r < kWidth; ++r)
+#pragma unroll
+        for (int m = 0; m < kTaps; ++m) {
+          weight[m][r] = r < count ? p.conv[static_cast<int64_t>(channel + r) * kTaps + m] : 0.0f;
+        }
+#pragma unroll
+      for (int m = 0; m < kTaps - 1; ++m) unpack(row(p, s, m - (kTaps - 1)), window[m]);
+    }
+  }
+  /// Row t of the segment; below 0: of what came before it.
+  __device__ __forceinline__ uint2 row(const KdaParams& p, const Segment& s, int t) const {
+    const int64_t channels = 3 * p.heads * p.dim;
+    const Bits16* from =
+        (t < 0 ? history(p, s.slot) + (t + p.taps - 1) * channels : p.qkv + (s.first_row + t) * channels) +
+        channel;
+    return load_raw(from, count, kWidth == 4 && kTaps > 0);
+  }
+  /// Row t of the segment, t >= 0.
+  __device__ __forceinline__ uint2 ahead(const KdaParams& p, const Segment& s, int t) const {
+    const Bits16* from = p.qkv + (s.first_row + t) * static_cast<int64_t>(3 * p.heads * p.dim) + channel;
+    return load_raw(from, count, kWidth == 4 && kTaps > 0);
+  }
+  __device__ __forceinline__ void next(const KdaParams& p, const Segment& s, int t, uint2 raw,
+                                       float (&c)[kWidth]) {
+    float sum[kWidth] = {}, now[kWidth];
+    if constexpr (kTaps > 0) {
+      unpack(raw, now);
+#pragma unroll
+      for (int r = 0; r < kWidth; ++r) {
+#pragma unroll
+        for (int m = 0; m < kTaps - 1; ++m) sum[r] = fmaf(weight[m][r], window[m][r], sum[r]);
+        sum[r] = fmaf(weight[kTaps - 1][r], now[r], sum[r]);
+#pragma unroll
+        for (int m = 0; m < kTaps - 2; ++m) window[m][r] = window[m + 1][r];
+        window[kTaps - 2][r] = now[r];
+      }
+    } else {
+      for (int m = 0; m < p.taps; ++m) {
+        unpack(row(p, s, min(t, s.rows - 1) - (p.taps - 1) + m), now);
+#pragma unroll
+        for (int r = 0; r < kWidth; ++r) {
+          if (r < count) {
+            sum[r] = fmaf(p.conv[static_cast<int64_t>(channel + r) * p.taps + m], now[r], sum[r]);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kWidth; ++r) c[r] = silu_of(sum[r]);
+  }
+  static __device__ __forceinline__ void unpack(uint2 raw, float (&v)[kWidth]) {
+    if constexpr (kWidth == 4) {
+      unpack4(raw, v);
+    } else {
+      v[0] = bf16_low(raw.x);
+    }
+  }
+};
+
+/// What a preparing warp makes of a group of rows, from what it asked for a group ahead. Rows past the
+/// segment's end repeat the last one and are not used.
+template <typename Load, typename Make>
+__device__ __forceinline__ void prepare_groups(const Segment& s, Staged& staged, Load&& load, Make&& make) {
+  const int warp = (threadIdx.x >> 5) - kWarps, d = 4 * (threadIdx.x & 31);
+  uint2 ahead[kTokens];
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) ahead[i] = load(min(i, s.rows - 1));
+  const int groups = s.rows / kTokens;  // whole ones: the other warps wait at the end of each
+#pragma unroll 1
+  for (int group = 0; group <= groups; ++group) {
+    const int first = group * kTokens;
+    if (first < s.rows) {
+      uint2 now[kTokens];
+#pragma unroll
+      for (int i = 0; i < kTokens; ++i) now[i] = ahead[i];
+#pragma unroll
+      for (int i = 0; i < kTokens; ++i) ahead[i] = load(min(first + kTokens + i, s.rows - 1));
+      const int place = group % 2 * kTokens;
+      make(first, place, now);
+      preparing_barrier();
+#pragma unroll
+      for (int i = 0; i < kTokens / kWarps; ++i) {
+        const int t = warp * (kTokens / kWarps) + i;
+        float* token = staged.token[place + t] + d;
+        float a[4], k[4];
+        load4(token + kDecay, a);
+        load4(token + kKey, k);
+#pragma unroll
+        for (int r = 0; r < 4; ++r) a[r] = staged.beta[t] * (a[r] * k[r]);
+        store4(token + kProduct, a);
+      }
+    }
+    block_barrier();
+  }
+}
+
+/// The preparing warps: queries, keys, decays, values.
+template <int kTaps>
+__device__ __forceinline__ void prepare(const KdaParams& p, const Segment& s, int head, int split,
+                                        Staged& staged) {
+  const int role = (threadIdx.x >> 5) - kWarps, lane = threadIdx.x & 31;
+  if (role < 2) {
+    Channels<kTaps, 4> channels(p, role, head, 0, s);
+    float* to = staged.token[0] + (role == 0 ? kQuery : kKey) + 4 * lane;
+    prepare_groups(
+        s, staged, [&](int t) { return channels.ahead(p, s, t); },
+        [&](int first, int place, const uint2(&now)[kTokens]) {
+#pragma unroll
+          for (int half = 0; half < kTokens; half += 4) {
+            float c[4][4], squares[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) channels.next(p, s, first + half + i, now[half + i], c[i]);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) squares[i] = sum_of_squares(c[i]);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              const float scale = role == 0 ? query_scale(squares[i], p.dim) : key_scale(squares[i]);
+#pragma unroll
+              for (int r = 0; r < 4; ++r) c[i][r] *= scale;
+              store4(to + (place + half + i) * kTokenFloats, c[i]);
+            }
+          }
+        });
+  } else if (role == 2) {
+    const int d = 4 * lane, count = p.dim - d, all = p.heads * p.dim;
+    const Bits16* f = p.f + static_cast<int64_t>(s.first_row) * all + head * p.dim + d;
+    const float rate = expf(p.a_log[head]), bound = p.lower_bound;
+    float dt_bias[4];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) dt_bias[r] = r < count ? p.dt_bias[head * p.dim + d + r] : 0.0f;
+    prepare_groups(
+        s, staged, [&](int t) { return load_raw(f + static_cast<int64_t>(t) * all, count, kTaps > 0); },
+        [&](int, int place, const uint2(&now)[kTokens]) {
+          const auto each = [&](auto&& decay) {
+#pragma unroll
+            for (int i = 0; i < kTokens; ++i) {
+              float v[4];
+              unpack4(now[i], v);
+#pragma unroll
+              for (int r = 0; r < 4; ++r) v[r] = decay(v[r], dt_bias[r]);
+              store4(staged.token[place + i] + kDecay + d, v);
+            }
+          };
+          if (isnan(bound)) {
+            each([&](float v, float dt) { return decay_of<false>(bound, v, dt, rate); });
+          } else {
+            each([&](float v, float dt) { return decay_of<true>(bound, v, dt, rate); });
+          }
+        });
+  } else {
+    Channels<kTaps, 1> channels(p, 2, head, split * kColumns, s);
+    prepare_groups(
+        s, staged, [&](int t) { return channels.ahead(p, s, t); },
+        [&](int first, int place, const uint2(&now)[kTokens]) {
+          const int row = s.first_row + min(first + lane % kTokens, s.rows - 1);
+          const float beta = gate_of(from_bf16(p.b[row * p.heads + head]));
+          if (lane < kTokens) staged.beta[lane] = beta;
+#pragma unroll
+          for (int i = 0; i < kTokens; ++i) {
+            float v[1];
+            channels.next(p, s, first + i, now[i], v);
+            staged.token[place + i][kValue + lane] = __shfl_sync(0xffffffffu, beta, i) * v[0];
+          }
+        });
+  }
+}
+
+/// Predicated, for a branch would end the stretch of code in which instructions are moved.
+__device__ __forceinline__ void store2_if(bool wanted, float* to, float x, float y) {
+  asm volatile("{.reg .pred p;\n setp.ne.b32 p, %3, 0;\n @p st.global.v2.f32 [%0], {%1, %2};}" ::"l"(to),
+               "f"(x), "f"(y), "r"(static_cast<int>(wanted))
+               : "memory");
+}
 
 }  // namespace
 
-/// grid: (heads · ⌈dim/32⌉, segments). Also advances the convolution history (kda_prepare has read it).
-extern "C" __global__ void __launch_bounds__(kWarps * 32) kda_recur(const __grid_constant__ KdaParams p) {
-  __shared__ __align__(16) Staged staged[2];
+/// grid: (heads · ⌈dim/32⌉, segments). The conv history stays as it is: other blocks may still read it.
+///
+/// Of each scheduler's two warps one holds the state, the other prepares tokens for it. What hides the
+/// latency of an exchange between lanes is the warp's own work that does not depend on it, so a group of
+/// tokens is straight code: the output of the token before, a·S, and the next token's keys are taken while
+/// the sums over b·S travel. The lanes' parts of a group's outputs are added together.
+extern "C" __global__ void __launch_bounds__(kThreads, 1) kda_recur(const __grid_constant__ KdaParams p) {
+  __shared__ __align__(16) Staged staged;
   begin_kernel<false>();
-  constexpr int kThreads = kWarps * 32;
+  int thread;  // not read again and again
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  const int lane = thread & 31, warp = thread >> 5;
   const int splits = (p.dim + kColumns - 1) / kColumns;
   const int head = blockIdx.x / splits, split = blockIdx.x % splits;
   const Segment s = segment_at(p.batch, blockIdx.y);
-  const int all = p.heads * p.dim;
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  const int column0 = split * kColumns + warp * kPerWarp;
-  uint8_t* slot = p.state + s.slot * p.slot_stride;
-  float* state =
-      reinterpret_cast<float*>(slot + history_bytes(p)) + static_cast<int64_t>(head) * p.dim * p.dim;
-  const bool vectors = p.dim % 4 == 0;
+  if (warp >= kWarps) {
+    if (p.taps == 4 && p.dim % 4 == 0) {
+      prepare<4>(p, s, head, split, staged);
+    } else {
+      prepare<0>(p, s, head, split, staged);
+    }
+    return;
+  }
+  const int quad = lane / kGroups, in_warp = lane % kGroups * kPair;
+  const int column = split * kColumns + warp * kWarpColumns + in_warp;
 
-  const auto stage_in = [&](int first) {
-    Staged& to = staged[first / kTokens & 1];
-    const int tokens = min(kTokens, s.rows - first);
-    for (int i = threadIdx.x; i < tokens * 3 * (kDim / 4); i += kThreads) {
-      const int piece = i % (kDim / 4), which = i / (kDim / 4) % 3, t = i / (3 * (kDim / 4));
-      const float* from = which == 0 ? p.k : which == 1 ? p.q : p.decay;
-      float* dst = (which == 0 ? to.k[t] : which == 1 ? to.q[t] : to.decay[t]) + 4 * piece;
-      from += static_cast<int64_t>(s.first_row + first + t) * all + head * p.dim;
-      if (vectors) {
-        const bool valid = 4 * piece < p.dim;
-        copy_async16(dst, valid ? from + 4 * piece : from, valid);
-      } else {
+  float* state = state_of(p, s.slot, head);
+  const auto each_state = [&](auto&& use) {  // (value, address) of what is in the state
 #pragma unroll
-        for (int r = 0; r < 4; ++r) dst[r] = 4 * piece + r < p.dim ? from[4 * piece + r] : 0.0f;
+    for (int c = 0; c < kPair; ++c)
+#pragma unroll
+      for (int i = 0; i < kQuads; ++i) {
+        const int key = 4 * quad + 32 * i;
+        if (column + c < p.dim) use(c, i, key, state + static_cast<int64_t>(column + c) * p.dim + key);
       }
+  };
+  Keys w[kPair] = {};
+  each_state([&](int c, int i, int key, const float* at) {
+    float4& v = w[c].v[i];
+    if (p.dim == kDim) {
+      v = *reinterpret_cast<const float4*>(at);
+    } else {
+      if (key < p.dim) v.x = at[0];
+      if (key + 1 < p.dim) v.y = at[1];
+      if (key + 2 < p.dim) v.z = at[2];
+      if (key + 3 < p.dim) v.w = at[3];
     }
-    for (int i = threadIdx.x; i < tokens * kColumns; i += kThreads) {
-      const int t = i / kColumns, c = split * kColumns + i % kColumns;
-      if (c < p.dim) {
-        copy_async4(&to.v[t][i % kColumns],
-                    p.v + static_cast<int64_t>(s.first_row + first + t) * all + head * p.dim + c);
-      } else {
-        to.v[t][i % kColumns] = 0.0f;
-      }
+  });
+
+  // Outputs: a lane adds the parts of two columns of token `mine` of a group.
+  const int mine = lane / kGroups;
+  const float* parts = staged.part[warp][mine] + in_warp;
+  const int64_t o_row = static_cast<int64_t>(p.heads) * kDim;
+  float* o = p.o + (static_cast<int64_t>(s.first_row) + mine - 1) * o_row + head * kDim + column;
+  const auto put_outputs = [&](int first, int count) {  // tokens from `first` on
+    __syncwarp();
+    float2 v[32 / kGroups];
+#pragma unroll
+    for (int l = 0; l < 32 / kGroups; ++l) {
+      v[l] = *reinterpret_cast<const float2*>(parts + l * kWarpColumns);
     }
-    if (static_cast<int>(threadIdx.x) < tokens) {
-      copy_async4(&to.beta[threadIdx.x], p.beta + (s.first_row + first + threadIdx.x) * p.heads + head);
-    }
-    copy_async_commit();
+#pragma unroll
+    for (int n = 4; n > 0; n /= 2)
+#pragma unroll
+      for (int l = 0; l < n; ++l) v[l].x += v[l + n].x, v[l].y += v[l + n].y;
+    store2_if(mine < count && first + mine >= 0, o, v[0].x, v[0].y);
+    o += kTokens * o_row;
+    __syncwarp();
   };
 
-  stage_in(0);
-  float w[kPerWarp][4];
+  block_barrier();
+  const float* keys = &staged.token[0][4 * quad];
+  const float* values = &staged.token[0][kValue + warp * kWarpColumns + in_warp];
+  float* part = staged.part[warp][0] + quad * kWarpColumns + in_warp;
+  Keys a = load_keys(keys + kDecay), k = load_keys(keys + kKey), b = load_keys(keys + kProduct);
+  Keys q = k;  // of the token before; there is none
+  const auto take_output = [&](int place) {
+    *reinterpret_cast<float2*>(part + place * kPartFloats) = make_float2(dot(q, w[0]), dot(q, w[1]));
+  };
+  // A token: its place, that of the next, and its number in the group. `between`: before the next is read.
+  const auto step = [&](int at, int next, int number, auto&& between) {
+    float seen[kPair];
 #pragma unroll
-  for (int c = 0; c < kPerWarp; ++c)
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      const int key = 4 * lane + r;
-      w[c][r] = key < p.dim && column0 + c < p.dim ? state[(column0 + c) * p.dim + key] : 0.0f;
-    }
-  for (int first = 0; first < s.rows; first += kTokens) {
-    copy_async_wait<0>();
-    __syncthreads();
-    if (first + kTokens < s.rows) stage_in(first + kTokens);
-    Staged& now = staged[first / kTokens & 1];
-    const int tokens = min(kTokens, s.rows - first);
-    const auto token = [&](int t) {
-      return Token{*reinterpret_cast<const float4*>(&now.decay[t][4 * lane]),
-                   *reinterpret_cast<const float4*>(&now.k[t][4 * lane]),
-                   *reinterpret_cast<const float4*>(&now.q[t][4 * lane]),
-                   now.v[t][warp * kPerWarp + lane / 8], now.beta[t]};
-    };
-    if (tokens == kTokens) {
-      // Unrolled, so that the next token's loads and this one's output sum run beside the chain through the
-      // state.
-      float o[kTokens];
-#pragma unroll
-      for (int t = 0; t < kTokens; ++t) {
-        float out[kPerWarp];
-        token_step(w, token(t), out);
-        o[t] = sum_each(out);
-      }
-      if (lane % 8 == 0) {
-#pragma unroll
-        for (int t = 0; t < kTokens; ++t) now.o[t][warp * kPerWarp + lane / 8] = o[t];
-      }
-    } else {
-      for (int t = 0; t < tokens; ++t) {
-        float out[kPerWarp];
-        token_step(w, token(t), out);
-        const float o = sum_each(out);
-        if (lane % 8 == 0) now.o[t][warp * kPerWarp + lane / 8] = o;
-      }
-    }
-    __syncwarp();
-    // A warp's own columns, four to a token.
-    for (int i = lane; i < tokens * kPerWarp; i += 32) {
-      const int t = i / kPerWarp, c = i % kPerWarp;
-      if (column0 + c < p.dim) {
-        p.o[static_cast<int64_t>(s.first_row + first + t) * all + head * p.dim + column0 + c] =
-            now.o[t][warp * kPerWarp + c];
-      }
-    }
-  }
-  end_kernel();
-#pragma unroll
-  for (int c = 0; c < kPerWarp; ++c)
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      const int key = 4 * lane + r;
-      if (key < p.dim && column0 + c < p.dim) state[(column0 + c) * p.dim + key] = w[c][r];
-    }
+    for (int c = 0; c < kPair; ++c) seen[c] = dot(b, w[c]);
+    const float2 beta_v = *reinterpret_cast<const float2*>(values + at * kTokenFloats);
+    sum_lanes(seen);
+    take_output(number);
+    q = load_keys(keys + at * kTokenFloats + kQuery);
+    between();
+    const Keys next_a = load_keys(keys + next * kTokenFloats + kDecay);
+    const Keys next_k = load_keys(keys + next * kTokenFloats + kKey);
+    b = load_keys(keys + next * kTokenFloats + kProduct);
+    update(w, a, k, seen, beta_v);
+    a = next_a, k = next_k;
+  };
 
-  if (split == 0) {
-    const int past = p.taps - 1, channels = 3 * all;
-    Bits16* h = reinterpret_cast<Bits16*>(slot);
-    for (int i = threadIdx.x; i < 3 * p.dim; i += kThreads) {
-      const int channel = i / p.dim * all + head * p.dim + i % p.dim;
-      // Ascending: entry m takes an entry above it, which is still the old one.
-      for (int m = 0; m < past; ++m) {
-        const int at = s.rows - past + m;
-        h[static_cast<int64_t>(m) * channels + channel] =
-            at < 0 ? h[static_cast<int64_t>(at + past) * channels + channel]
-                   : p.qkv[static_cast<int64_t>(s.first_row + at) * channels + channel];
-      }
-    }
+  int first = 0, place = 0;  // of a group: its first token, its place
+#pragma unroll 1
+  for (; first + kTokens <= s.rows; first += kTokens) {
+    const int other = kTokens - place;
+#pragma unroll
+    for (int i = 0; i < kTokens - 1; ++i) step(place + i, place + i + 1, i, [] {});
+    step(place + kTokens - 1, other, kTokens - 1, [&] {
+      block_barrier();  // the next group is there, and this one is free
+      put_outputs(first - 1, kTokens);
+    });
+    place = other;
   }
+  int number = 0;
+#pragma unroll 1
+  for (; first + number < s.rows; ++number) step(place + number, place + number + 1, number, [] {});
+  take_output(number);
+  put_outputs(first - 1, number + 1);
+  end_kernel();
+  each_state([&](int c, int i, int key, float* at) {
+    const float4 v = w[c].v[i];
+    if (p.dim == kDim) {
+      *reinterpret_cast<float4*>(at) = v;
+    } else {
+      if (key < p.dim) at[0] = v.x;
+      if (key + 1 < p.dim) at[1] = v.y;
+      if (key + 2 < p.dim) at[2] = v.z;
+      if (key + 3 < p.dim) at[3] = v.w;
+    }
+  });
 }
 
-extern "C" __global__ void __launch_bounds__(kDim) kda_out(const __grid_constant__ KdaParams p) {
+/// A warp a row and head. That of a segment's last row advances the convolution history.
+extern "C" __global__ void __launch_bounds__(256) kda_out(const __grid_constant__ KdaParams p) {
   begin_kernel();
-  __shared__ float shared[32];
-  const int row = blockIdx.x, head = blockIdx.y, d = threadIdx.x;
-  const int64_t at = static_cast<int64_t>(row) * p.heads * p.dim + head * p.dim + d;
-  const float o = d < p.dim ? p.o[at] : 0.0f;
-  const float squares = block_sum<kDim>(square(o), shared);
-  if (d < p.dim) p.out[at] = gated_output(p, o, squares, p.o_norm[d], p.g[at]);
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * 8 + (threadIdx.x >> 5);  // row · heads + head
+  if (at >= static_cast<int64_t>(p.rows) * p.heads) return;
+  const int d = 4 * (threadIdx.x & 31), count = p.dim - d;
+  const bool vectors = p.dim % 4 == 0;
+  float o[4], o_norm[4], g[4];
+  unpack4(load_raw(p.g + at * p.dim + d, count, vectors), g);
+  load4(p.o + at * kDim + d, o);
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    o_norm[r] = r < count ? p.o_norm[d + r] : 0.0f;
+    o[r] = r < count ? o[r] : 0.0f;
+  }
+  const uint2 out = gated_outputs(p, o, o_norm, g);
+  Bits16* to = p.out + at * p.dim + d;
+  if (vectors) {
+    if (count > 0) *reinterpret_cast<uint2*>(to) = out;
+  } else {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      if (r < count) to[r] = static_cast<Bits16>((r < 2 ? out.x : out.y) >> 16 * (r % 2));
+    }
+  }
+
+  const int row = static_cast<int>(at / p.heads), head = static_cast<int>(at % p.heads);
+  const Segment s = segment_at(p.batch, p.batch.row_segment[row]);
+  if (row != s.first_row + s.rows - 1) return;
+  const int past = p.taps - 1, channels = 3 * p.heads * p.dim;
+  Bits16* h = history(p, s.slot);
+  for (int i = threadIdx.x & 31; i < 3 * p.dim; i += 32) {
+    const int channel = (i / p.dim * p.heads + head) * p.dim + i % p.dim;
+    // Ascending: entry m takes an entry above it, which is still the old one.
+    for (int m = 0; m < past; ++m) {
+      const int t = s.rows - past + m;
+      h[static_cast<int64_t>(m) * channels + channel] =
+          t < 0 ? h[static_cast<int64_t>(t + past) * channels + channel]
+                : p.qkv[static_cast<int64_t>(s.first_row + t) * channels + channel];
+    }
+  }
 }
 
 namespace {
 
-constexpr int kFewThreads = 512, kQuads = 2;    // of a warp: four columns each
-constexpr int kFewTokens = kFewThreads / kDim;  // taken together
+constexpr int kFewThreads = 512, kFewWarps = kFewThreads / 32;
+static_assert(kFewWarps * kWarpColumns == kDim && kFewWarps == 2 * kKdaFewRows);
 
 struct FewShared {
-  float k[kFewTokens][kDim], q[kFewTokens][kDim], decay[kFewTokens][kDim], v[kFewTokens][kDim],
-      o[kFewTokens][kDim];
-  float beta[kFewTokens], squares[2][kFewTokens][4], o_squares[kFewTokens][4];
+  float q[kKdaFewRows][kDim], k[kKdaFewRows][kDim], v[kKdaFewRows][kDim], decay[kKdaFewRows][kDim],
+      b[kKdaFewRows][kDim], o[kKdaFewRows][kDim];
+  Bits16 in[4][3 + kKdaFewRows][kDim];  // of q, k, v: history and rows; of the gates: rows
+  Bits16 g[kKdaFewRows][kDim];
+  float conv[3 * kDim][4], dt_bias[kDim], o_norm[kDim], beta[kKdaFewRows], rate;
 };
-
-/// As block_sum of four warps adds them.
-__device__ __forceinline__ float sum_of_warps(const float (&v)[4]) { return ((v[0] + v[1]) + v[2]) + v[3]; }
 
 }  // namespace
 
-/// grid: (heads, segments). Heads of 128, four taps.
+/// grid: (heads, segments). Heads of 128, four taps, at most kKdaFewRows rows a segment.
+///
+/// The state's registers leave few for the rest, so what a segment reads goes to shared memory.
 extern "C" __global__ void __launch_bounds__(kFewThreads, 2) kda_few(const __grid_constant__ KdaParams p) {
   __shared__ __align__(16) FewShared at;
   const int head = blockIdx.x, all = p.heads * kDim, channels = 3 * all;
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, d = threadIdx.x & (kDim - 1);
-  const int part = threadIdx.x / kDim;  // q, k, v; the gates
+  const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
+  const int part = thread / kDim, d = thread % kDim;  // q, k, v, the gates
+  const int quad = lane / kGroups, column = warp * kWarpColumns + lane % kGroups * kPair;
   // The batch's tables are older than this forward's first kernel.
   const Segment s = segment_at(p.batch, blockIdx.y);
-  uint8_t* slot = p.state + s.slot * p.slot_stride;
-  float* state = reinterpret_cast<float*>(slot + history_bytes(p)) + static_cast<int64_t>(head) * kDim * kDim;
-  prefetch_l2(reinterpret_cast<const uint8_t*>(state) + 128 * threadIdx.x);
-  const int channel = (part < 3 ? part : 0) * all + head * kDim + d;
-  const float4 conv = *reinterpret_cast<const float4*>(p.conv + channel * 4);
-  const float dt_bias = p.dt_bias[head * kDim + d], a_log = p.a_log[head], o_norm = p.o_norm[d];
+  float* state = state_of(p, s.slot, head);
+  prefetch_l2(reinterpret_cast<const uint8_t*>(state) + 128 * thread);
+  if (part < 3) copy_async16(at.conv[thread], p.conv + (part * all + head * kDim + d) * 4, true);
+  if (thread >= kFewThreads - 64) {
+    const bool norm = thread < kFewThreads - 32;
+    copy_async16((norm ? at.o_norm : at.dt_bias) + 4 * lane,
+                 (norm ? p.o_norm : p.dt_bias + head * kDim) + 4 * lane, true);
+  }
+  const float a_log = p.a_log[head];
   begin_kernel();
 
-  float w[kQuads][kPerWarp][4];
-#pragma unroll
-  for (int c = 0; c < kQuads * kPerWarp; ++c) {
-    const float4 v =
-        *reinterpret_cast<const float4*>(state + (warp * kQuads * kPerWarp + c) * kDim + 4 * lane);
-    w[c / 4][c % 4][0] = v.x, w[c / 4][c % 4][1] = v.y, w[c / 4][c % 4][2] = v.z, w[c / 4][c % 4][3] = v.w;
+  Bits16* past = history(p, s.slot) + head * kDim;
+  {
+    const int t = thread / 64, from = thread / 16 % 4, piece = thread % 16 * 8;
+    const int64_t row = s.first_row + min(t, s.rows - 1);
+    copy_async16(&at.in[from][3 + t][piece],
+                 (from < 3 ? p.qkv + row * channels + from * all : p.f + row * all) + head * kDim + piece,
+                 t < s.rows);
   }
-  Bits16* past = reinterpret_cast<Bits16*>(slot) + channel;
-  Bits16 h[3] = {};
-  if (part < 3) {
-#pragma unroll
-    for (int m = 0; m < 3; ++m) h[m] = past[static_cast<int64_t>(m) * channels];
+  if (thread < 3 * 3 * 16) {
+    const int m = thread / 48, from = thread / 16 % 3, piece = thread % 16 * 8;
+    copy_async16(&at.in[from][m][piece], past + static_cast<int64_t>(m) * channels + from * all + piece,
+                 true);
+  } else if (thread >= kFewThreads - 16 * kKdaFewRows) {
+    const int t = thread / 16 % kKdaFewRows, piece = thread % 16 * 8;
+    const int64_t row = s.first_row + min(t, s.rows - 1);
+    copy_async16(&at.g[t][piece], p.g + row * all + head * kDim + piece, t < s.rows);
   }
-#pragma unroll 1
-  for (int first = 0; first < s.rows; first += kFewTokens) {
-    const int tokens = min(kFewTokens, s.rows - first), row0 = s.first_row + first;
-    const Bits16* in = part < 3 ? p.qkv + static_cast<int64_t>(row0) * channels + channel
-                                : p.f + static_cast<int64_t>(row0) * all + head * kDim + d;
-    const int64_t step = part < 3 ? channels : all;
-    Bits16 u[kFewTokens];
+  copy_async_commit();
+  if (thread == 0) at.rate = expf(a_log);
+  Keys w[kPair];
+  state += column * kDim + 4 * quad;
 #pragma unroll
-    for (int t = 0; t < kFewTokens; ++t) u[t] = t < tokens ? in[t * step] : Bits16{0};
-    // Of the output that this thread finishes: token `part`.
-    const Bits16 gate =
-        part < tokens ? p.g[static_cast<int64_t>(row0 + part) * all + head * kDim + d] : Bits16{0};
-    if (static_cast<int>(threadIdx.x) < tokens) {
-      at.beta[threadIdx.x] = sigmoid(from_bf16(p.b[(row0 + threadIdx.x) * p.heads + head]));
+  for (int c = 0; c < kPair; ++c) w[c] = load_keys(state + c * kDim);
+  if (thread < s.rows) at.beta[thread] = gate_of(from_bf16(p.b[(s.first_row + thread) * p.heads + head]));
+  copy_async_wait<0>();
+  __syncthreads();
+
+  if (part == 3) {
+    for (int t = 0; t < s.rows; ++t) {
+      const float f = from_bf16(at.in[3][3 + t][d]), dt = at.dt_bias[d], bound = p.lower_bound;
+      at.decay[t][d] =
+          isnan(bound) ? decay_of<false>(bound, f, dt, at.rate) : decay_of<true>(bound, f, dt, at.rate);
     }
-    if (part == 3) {
+  } else {
+    const float4 weights = *reinterpret_cast<const float4*>(at.conv[thread]);
+    float(&to)[kKdaFewRows][kDim] = part == 0 ? at.q : part == 1 ? at.k : at.v;
+    for (int t = 0; t < s.rows; ++t) {
+      float sum = fmaf(weights.x, from_bf16(at.in[part][t][d]), 0.0f);
+      sum = fmaf(weights.y, from_bf16(at.in[part][t + 1][d]), sum);
+      sum = fmaf(weights.z, from_bf16(at.in[part][t + 2][d]), sum);
+      sum = fmaf(weights.w, from_bf16(at.in[part][t + 3][d]), sum);
+      to[t][d] = silu_of(sum);
+    }
+    // Entry m of the history is row rows - 3 + m, of what was there before and the rows.
 #pragma unroll
-      for (int t = 0; t < kFewTokens; ++t)
-        if (t < tokens) at.decay[t][d] = decay_of(p, from_bf16(u[t]), dt_bias, a_log);
+    for (int m = 0; m < 3; ++m) {
+      past[static_cast<int64_t>(m) * channels + part * all + d] = at.in[part][s.rows + m][d];
+    }
+  }
+  __syncthreads();
+  if (const int t = warp / 2; t < s.rows) {
+    float c[4];
+    if (warp % 2 == 0) {
+      load4(&at.q[t][4 * lane], c);
+      const float scale = query_scale(sum_of_squares(c), p.dim);
+#pragma unroll
+      for (int r = 0; r < 4; ++r) c[r] *= scale;
+      store4(&at.q[t][4 * lane], c);
     } else {
-      float(&to)[kFewTokens][kDim] = part == 0 ? at.q : part == 1 ? at.k : at.v;
+      const float beta = at.beta[t];
+      float a[4], v[4];
+      load4(&at.k[t][4 * lane], c);
+      load4(&at.decay[t][4 * lane], a);
+      load4(&at.v[t][4 * lane], v);
+      const float scale = key_scale(sum_of_squares(c));
 #pragma unroll
-      for (int t = 0; t < kFewTokens; ++t) {
-        if (t >= tokens) break;
-        float sum = fmaf(conv.x, from_bf16(h[0]), 0.0f);
-        sum = fmaf(conv.y, from_bf16(h[1]), sum);
-        sum = fmaf(conv.z, from_bf16(h[2]), sum);
-        sum = fmaf(conv.w, from_bf16(u[t]), sum);
-        h[0] = h[1], h[1] = h[2], h[2] = u[t];
-        const float c = silu(sum);
-        to[t][d] = c;
-        if (part < 2) {
-          const float squares = warp_sum(square(c));
-          if (lane == 0) at.squares[part][t][warp & 3] = squares;
-        }
+      for (int r = 0; r < 4; ++r) {
+        c[r] *= scale;
+        a[r] = beta * (a[r] * c[r]);
+        v[r] *= beta;
       }
+      store4(&at.k[t][4 * lane], c);
+      store4(&at.b[t][4 * lane], a);
+      store4(&at.v[t][4 * lane], v);
     }
-    __syncthreads();
-    if (part < 2) {
-      for (int t = 0; t < tokens; ++t) {
-        const float squares = sum_of_warps(at.squares[part][t]);
-        if (part == 0) {
-          at.q[t][d] = normal_query(at.q[t][d], squares, p.dim);
-        } else {
-          at.k[t][d] = normal_key(at.k[t][d], squares);
-        }
-      }
-    }
-    __syncthreads();
+  }
+  __syncthreads();
 #pragma unroll 1
-    for (int t = 0; t < tokens; ++t) {
-      Token now{*reinterpret_cast<const float4*>(&at.decay[t][4 * lane]),
-                *reinterpret_cast<const float4*>(&at.k[t][4 * lane]),
-                *reinterpret_cast<const float4*>(&at.q[t][4 * lane]), 0.0f, at.beta[t]};
-      float out[kQuads * kPerWarp];
+  for (int t = 0; t < s.rows; ++t) {
+    float seen[kPair], out[kPair];
+    const Keys b = load_keys(&at.b[t][4 * quad]);
 #pragma unroll
-      for (int i = 0; i < kQuads; ++i) {
-        now.v = at.v[t][(warp * kQuads + i) * kPerWarp + lane / 8];
-        token_step(w[i], now, out + i * kPerWarp);
-      }
-      const float o = sum_each(out);
-      if (lane % 4 == 0) at.o[t][warp * kQuads * kPerWarp + lane / 4] = o;
-    }
-    if (first + kFewTokens >= s.rows) {
+    for (int c = 0; c < kPair; ++c) seen[c] = dot(b, w[c]);
+    sum_lanes(seen);
+    update(w, load_keys(&at.decay[t][4 * quad]), load_keys(&at.k[t][4 * quad]), seen,
+           *reinterpret_cast<const float2*>(&at.v[t][column]));
+    const Keys q = load_keys(&at.q[t][4 * quad]);
 #pragma unroll
-      for (int c = 0; c < kQuads * kPerWarp; ++c) {
-        *reinterpret_cast<float4*>(state + (warp * kQuads * kPerWarp + c) * kDim + 4 * lane) =
-            make_float4(w[c / 4][c % 4][0], w[c / 4][c % 4][1], w[c / 4][c % 4][2], w[c / 4][c % 4][3]);
-      }
-      if (part < 3) {
+    for (int c = 0; c < kPair; ++c) out[c] = dot(q, w[c]);
+    sum_lanes(out);
+    if (quad == 0) *reinterpret_cast<float2*>(&at.o[t][column]) = make_float2(out[0], out[1]);
+  }
 #pragma unroll
-        for (int m = 0; m < 3; ++m) past[static_cast<int64_t>(m) * channels] = h[m];
-      }
-    }
-    __syncthreads();
-    if (part < tokens) {
-      const float squares = warp_sum(square(at.o[part][d]));
-      if (lane == 0) at.o_squares[part][warp & 3] = squares;
-    }
-    __syncthreads();
-    if (part < tokens) {
-      p.out[static_cast<int64_t>(row0 + part) * all + head * kDim + d] =
-          gated_output(p, at.o[part][d], sum_of_warps(at.o_squares[part]), o_norm, gate);
-    }
+  for (int c = 0; c < kPair; ++c)
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) *reinterpret_cast<float4*>(state + c * kDim + 32 * i) = w[c].v[i];
+  __syncthreads();
+  if (warp < s.rows) {
+    float o[4], o_norm[4], g[4];
+    load4(&at.o[warp][4 * lane], o);
+    load4(&at.o_norm[4 * lane], o_norm);
+    unpack4(load_raw(&at.g[warp][4 * lane], 4, true), g);
+    const int64_t to = static_cast<int64_t>(s.first_row + warp) * all + head * kDim + 4 * lane;
+    *reinterpret_cast<uint2*>(p.out + to) = gated_outputs(p, o, o_norm, g);
   }
 }
 

@@ -91,6 +91,8 @@ struct ExpertsBeginParams {  // experts_begin.cu
   Bits16* rotated;    // [rows, k], or [2 · pairs, k]
 };
 
+inline constexpr int kKdaFewRows = 8;  // of a sequence: kda in one launch
+
 struct KdaParams {
   BatchView batch;
   const Bits16* qkv;  // [rows, 3·heads·dim]
@@ -104,13 +106,8 @@ struct KdaParams {
   const float* o_norm;
   uint8_t* state;
   int64_t slot_stride;
-  float* q;  // scratch [rows, heads·dim]: normalised query
-  float* k;
-  float* v;
-  float* decay;
-  float* beta;  // [rows, heads]
-  float* o;     // [rows, heads·dim]
-  int32_t heads, dim, taps;
+  float* o;  // scratch [rows, heads, 128]
+  int32_t rows, heads, dim, taps;
   float lower_bound, rms_eps;
 };
 
