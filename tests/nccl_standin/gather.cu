@@ -31,14 +31,14 @@ extern "C" __global__ void __launch_bounds__(1024) standin_gather(const __grid_c
     for (uint64_t i = threadIdx.x; i < words; i += blockDim.x)
       pieces[p.rank * (kPieceBytes / 4) + i] = p.part[at + i];
     __threadfence_system();
-    bool good = __syncthreads_and(
-        threadIdx.x != 0 || await(mine, [&] { return turn < load(&mine.stall_at); }));
+    bool good =
+        __syncthreads_and(threadIdx.x != 0 || await(mine, [&] { return turn < load(&mine.stall_at); }));
     if (!good) return;
     if (threadIdx.x == 0)
       asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(&mine.posted), "r"(turn) : "memory");
     const RankState* const peer = &p.shared->ranks[threadIdx.x % kMaxRanks];
-    good = __syncthreads_and(threadIdx.x >= p.ranks ||
-                             await(mine, [&] { return load(&peer->posted) >= turn; }));
+    good =
+        __syncthreads_and(threadIdx.x >= p.ranks || await(mine, [&] { return load(&peer->posted) >= turn; }));
     if (!good) return;
     __threadfence_system();
     for (uint64_t i = threadIdx.x; i < words * p.ranks; i += blockDim.x)
