@@ -9,7 +9,8 @@ namespace firesteel::cuda {
 
 namespace {
 constexpr size_t kDownPassBytes = size_t{512} << 20;  // expert slices in flight
-}
+constexpr int32_t kExl3ItemRows = 72;  // of a block of matmul_exl3_rows.cuh, which has the same constant
+}  // namespace
 
 const CudaOps::ExpertTable* CudaOps::expert_table(const ExpertWeights& w) {
   const auto same = [](const Matrix& a, const Matrix& b) {
@@ -245,17 +246,20 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   const bool by_unit = exl3 && rows_ <= kFewRows && hidden > kUnit && all_tuned(*table, 0);
   const int32_t span = by_unit ? (hidden + kUnit - 1) / kUnit : 1;
   const size_t rotated_rows = !exl3 ? 0 : w.shared_suh ? rows : 2 * pairs;
-  size_t need = padded(rotated_rows * h * 2) + padded(pairs * width * 4) +
-                padded(pairs * static_cast<size_t>(act_ld) * 2) +
-                padded(rows * static_cast<size_t>(padded_k(hidden)) * 2) + padded(down_need) +
-                3 * padded(pairs * 4) + padded(static_cast<size_t>(span) * pairs * width * 2 * 4) +
-                padded((pairs + static_cast<size_t>(w.experts)) * sizeof(ExpertItem)) + 4096;
+  const bool tuned = exl3 && down_exl3 && all_tuned(*table, 0) && all_tuned(*table, 1);
+  // One launch takes gate and up to the inputs of the down products.
+  const bool at_once = rows_ > kFewRows && tuned && table->paired && w.shared_suh;
+  const size_t gate_up_bytes =
+      at_once ? 0 : static_cast<size_t>(span) * 2 * pairs * width * (by_unit ? 4 : 2);
+  size_t need =
+      padded(rotated_rows * h * 2) + padded(gate_up_bytes) + padded(pairs * static_cast<size_t>(act_ld) * 2) +
+      padded(exl3 ? 0 : rows * static_cast<size_t>(padded_k(hidden)) * 2) + padded(down_need) +
+      3 * padded(pairs * 4) + padded((pairs + static_cast<size_t>(w.experts)) * sizeof(ExpertItem)) + 4096;
   need += shared_expert_bytes(w);
   if (!begin_scratch(need)) return;
 
   // Few rows: at most 8 a pass. An expert that more rows picked is read again, which is rare.
-  const bool tuned = exl3 && down_exl3 && all_tuned(*table, 0) && all_tuned(*table, 1);
-  const int32_t per_item = rows_ <= kFewRows ? 8 : tuned ? kExl3Rows : kRowsPerTile;
+  const int32_t per_item = rows_ <= kFewRows ? 8 : tuned ? kExl3ItemRows : kRowsPerTile;
   // Inputs: rotated once a row when all gate and up matrices share their signs and scales, else per pair.
   const Bits16* input = bits(x);
   int64_t input_ld = hidden;
@@ -299,7 +303,7 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   }
 
   Bits16* const act = take<Bits16>(pairs * static_cast<size_t>(act_ld));
-  if (rows_ > kFewRows && tuned && table->paired && by_row) {
+  if (at_once) {
     expert_gate_up(*table, w, g, input, act, act_ld);
   } else {
     Product gate_up;

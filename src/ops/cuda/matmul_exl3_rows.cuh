@@ -2,159 +2,74 @@
 // others.
 //
 // Decoding a weight costs five instructions and a multiprocessor issues four a clock: a decoded fragment is
-// used for all rows of a block, up to 64, and what else a product needs is kept small. A warp takes 32
+// used for all rows of a block, up to 72, and what else a product needs is kept small. A warp takes 32
 // channels, so that an input read from shared memory feeds two fragments; a block 256 channels, so that
 // inputs are staged once for both halves (gate and up of an expert, or neighbouring channels). The sums of a
 // slice lie in shared memory, where the output Hadamard wants them: then two blocks fit a multiprocessor, and
 // their warps hide each other's waits.
 #pragma once
 
-#include "ops/cuda/matmul_common.cuh"
+#include "ops/cuda/matmul_exl3_finish.cuh"
 
 namespace firesteel::cuda {
 
 inline constexpr int kExl3Warps = 8;
-inline constexpr int kExl3TilePitch = kBlockN + 4;
-
-/// hadamard128 of kCount rows at once: the exchanges of one hide behind those of the others.
-template <int kCount>
-__device__ __forceinline__ void hadamard128_rows(float (&v)[kCount][4]) {
-  const int lane = threadIdx.x & 31;
-#pragma unroll
-  for (int j = 0; j < kCount; ++j) {
-    const float a = v[j][0] + v[j][1], b = v[j][0] - v[j][1], c = v[j][2] + v[j][3], d = v[j][2] - v[j][3];
-    v[j][0] = a + c;
-    v[j][1] = b + d;
-    v[j][2] = a - c;
-    v[j][3] = b - d;
-  }
-#pragma unroll
-  for (int mask = 1; mask < 32; mask <<= 1) {
-    const float sign = (lane & mask) ? -1.0f : 1.0f;
-    float other[kCount][4];
-#pragma unroll
-    for (int j = 0; j < kCount; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) other[j][i] = __shfl_xor_sync(0xffffffffu, v[j][i], mask);
-#pragma unroll
-    for (int j = 0; j < kCount; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) v[j][i] = fmaf(sign, v[j][i], other[j][i]);
-  }
-#pragma unroll
-  for (int j = 0; j < kCount; ++j)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) v[j][i] *= 0.08838834764831845f;
-}
-
-/// Four fp16 scales of channels c to c + 3, c a multiple of 4.
-__device__ __forceinline__ void load_scales(const Bits16* from, int c, float (&scale)[4]) {
-  const uint2 v = *reinterpret_cast<const uint2*>(from + c);
-  scale[0] = from_f16(static_cast<Bits16>(v.x));
-  scale[1] = from_f16(static_cast<Bits16>(v.x >> 16));
-  scale[2] = from_f16(static_cast<Bits16>(v.y));
-  scale[3] = from_f16(static_cast<Bits16>(v.y >> 16));
-}
-
-/// Rows `first` to `first` + kCount - 1 of a half's sums: output Hadamard, svh, store.
-template <int kCount>
-__device__ __forceinline__ void finish_rows(const MatmulParams& p, const BlockWork& w, const float* sums,
-                                            const float (&scale)[4], int first, int slice) {
-  const int c = 4 * (threadIdx.x & 31);
-  float v[kCount][4];
-#pragma unroll
-  for (int j = 0; j < kCount; ++j) {
-    const float4 s = *reinterpret_cast<const float4*>(sums + (first + j) * kExl3TilePitch + c);
-    v[j][0] = s.x, v[j][1] = s.y, v[j][2] = s.z, v[j][3] = s.w;
-  }
-  hadamard128_rows(v);
-  const Output4 out = output_of(p, w, slice);
-#pragma unroll
-  for (int j = 0; j < kCount; ++j) {
-    if (first + j >= w.rows) continue;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) v[j][i] *= scale[i];
-    out.store(w.first_row + first + j, w.first_channel + c, w.matrix->n, v[j]);
-  }
-}
-
-/// The same for gate and up of an expert: what expert_act does follows at once, and the input of its down
-/// product is stored. `scale`: svh of gate, svh of up, suh of down.
-template <int kCount>
-__device__ __forceinline__ void finish_gate_up(const MatmulParams& p, const BlockWork& w, const float* gate,
-                                               const float* up, const float (&scale)[3][4], int first) {
-  const int lane = threadIdx.x & 31, c = w.first_channel + 4 * lane;
-  float g[kCount][4], u[kCount][4];
-#pragma unroll
-  for (int j = 0; j < kCount; ++j) {
-    const int at = (first + j) * kExl3TilePitch + 4 * lane;
-    const float4 a = *reinterpret_cast<const float4*>(gate + at),
-                 b = *reinterpret_cast<const float4*>(up + at);
-    g[j][0] = a.x, g[j][1] = a.y, g[j][2] = a.z, g[j][3] = a.w;
-    u[j][0] = b.x, u[j][1] = b.y, u[j][2] = b.z, u[j][3] = b.w;
-  }
-  hadamard128_rows(g);
-  hadamard128_rows(u);
-#pragma unroll
-  for (int j = 0; j < kCount; ++j)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float v = expert_glu(from_bf16(to_bf16(g[j][i] * scale[0][i])),
-                                 from_bf16(to_bf16(u[j][i] * scale[1][i])), p.limit);
-      g[j][i] = from_bf16(to_bf16(v)) * scale[2][i];
-    }
-  hadamard128_rows(g);
-#pragma unroll
-  for (int j = 0; j < kCount; ++j) {
-    if (first + j >= w.rows) continue;
-    Bits16* y = static_cast<Bits16*>(p.y) + (w.first_row + first + j) * p.ldy;
-#pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-      *reinterpret_cast<uint32_t*>(y + exl3_slot(c + i)) =
-          static_cast<uint32_t>(to_f16(g[j][i])) | static_cast<uint32_t>(to_f16(g[j][i + 1])) << 16;
-    }
-  }
-}
+inline constexpr int kExl3ItemRows = 72;  // rows of an expert that a block may take
 
 /// One block with at most 8·NT rows. Shared memory: two stages of 128 columns, then the sums of both halves.
 template <typename Weights, int NT>
 __device__ __forceinline__ void multiply_exl3(const MatmulParams& p, const BlockWork& work, uint8_t* shared) {
-  // A stage: NT·8 rows of 128 columns, as four planes of 32 columns.
-  constexpr int kPlane = NT * 512, kStage = 4 * kPlane, kChunk = 128, kChunkBytes = 2 * Weights::kGroupBytes;
-  constexpr int kHalfSums = 8 * NT * kExl3TilePitch;
-  static_assert(Weights::kUnitColumns % kChunk == 0 && NT <= kExl3Warps);
-  float* const sums = reinterpret_cast<float*>(shared + 2 * kStage);
+  // A stage: NT·8 rows of 128 columns (of 64 where there is no room for more), as planes of 32 columns.
+  constexpr int kChunk = 128, kChunkBytes = 2 * Weights::kGroupBytes;
+  constexpr int kPlane = NT * 512, kPlanes = NT > 8 ? 2 : 4, kStage = kPlanes * kPlane;
+  constexpr bool kHalfStages = kPlanes == 2;
+  constexpr int kHalfSums = 8 * NT * kBlockN * 4;
+  static_assert(Weights::kUnitColumns % kChunk == 0 && 8 * NT <= kExl3ItemRows);
+  static_assert(2 * kStage + 2 * kHalfSums <= static_cast<int>(kExl3RowsShared));
+  uint8_t* const sums = shared + 2 * kStage;
   const MatrixRef& m = *work.matrix;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, half = warp >> 2;
+  // A half without channels does the work of the other once more and stores nothing.
   const bool active = work.first_channel < m.n;
+  const int channel = active ? work.first_channel : work.first_channel - kBlockN;
   const int slices = max(1, p.slices), slice_from = gridDim.z > 1 ? static_cast<int>(blockIdx.z) : 0;
   const int slice_to = gridDim.z > 1 ? slice_from + 1 : slices;
   const auto begin_of = [&](int s) { return p.slices ? p.slice_begin[s] : 0; };
   const auto end_of = [&](int s) { return p.slices ? p.slice_end[s] : m.k; };
   const int k_begin = begin_of(slice_from);
-  int to_stage = (end_of(slice_to - 1) - k_begin) / kChunk, to_multiply = to_stage;  // chunks left
+  int to_multiply = (end_of(slice_to - 1) - k_begin) / kChunk;  // chunks left
+  int to_stage = to_multiply * (4 / kPlanes);                   // stages left
 
-  // Warp w copies row tile w.
-  const bool copies = NT == kExl3Warps || warp < NT;
-  const Bits16* source = x_row(p, work, 8 * warp + (lane >> 2)) + k_begin + 8 * (lane & 3);
+  // Warp w copies row tile w, and 8 + w if there is one.
+  const bool copies = NT >= kExl3Warps || warp < NT, copies_more = warp < NT - kExl3Warps;
+  const auto source_of = [&](int tile) {
+    return x_row(p, work, 8 * tile + (lane >> 2)) + k_begin + 8 * (lane & 3);
+  };
+  const Bits16* source = source_of(warp);
+  const Bits16* more = copies_more ? source_of(kExl3Warps + warp) : nullptr;
   const uint32_t copy_to = static_cast<uint32_t>(warp * 512 + lane * 16);
-  int slot = 0;  // of the chunk to stage next
+  int slot = 0;  // of the stage to copy next
   const auto stage_in = [&] {
     if (to_stage > 0 && copies) {
 #pragma unroll
-      for (int plane = 0; plane < 4; ++plane)
+      for (int plane = 0; plane < kPlanes; ++plane)
         copy_async16(shared + slot + copy_to + plane * kPlane, source + plane * 32, true);
+      if (copies_more) {
+#pragma unroll
+        for (int plane = 0; plane < kPlanes; ++plane)
+          copy_async16(shared + slot + copy_to + kExl3Warps * 512 + plane * kPlane, more + plane * 32, true);
+      }
     }
     copy_async_commit();
-    source += kChunk;
+    source += 32 * kPlanes;
+    if (copies_more) more += 32 * kPlanes;
     slot ^= kStage;
     --to_stage;
   };
   stage_in();
 
   const int tile_bytes = group_count(m.k) * Weights::kGroupBytes;
-  const uint8_t* weights = m.data +
-                           static_cast<int64_t>(work.first_channel / kTileN + (warp & 3) * 2) * tile_bytes +
+  const uint8_t* weights = m.data + static_cast<int64_t>(channel / kTileN + (warp & 3) * 2) * tile_bytes +
                            k_begin / kGroupK * Weights::kGroupBytes;
   Weights w[2][2];
   const auto load = [&](Weights(&into)[2], int ahead) {
@@ -169,30 +84,30 @@ __device__ __forceinline__ void multiply_exl3(const MatmulParams& p, const Block
   constexpr int kLines = kChunkBytes / 128;  // of a tile
   const int prefetch =
       lane < 2 * kLines ? lane / kLines * tile_bytes + lane % kLines * 128 + 2 * kChunkBytes : -1;
-  if (active && to_multiply > 0) load(w[0], 0);
+  if (to_multiply > 0) load(w[0], 0);
 
   float acc[2][NT][4];
-#pragma unroll
-  for (int i = 0; i < 2; ++i)
-#pragma unroll
-    for (int t = 0; t < NT; ++t)
-#pragma unroll
-      for (int r = 0; r < 4; ++r) acc[i][t][r] = 0.0f;
-  float* const mine =
-      sums + half * kHalfSums + 2 * (lane & 3) * kExl3TilePitch + (warp & 3) * 32 + (lane >> 2);
-
   for (int slice = slice_from; slice < slice_to; ++slice) {
     int left = (end_of(slice) - begin_of(slice)) / kChunk;
     bool first = true;
     do {  // an empty slice is zeros
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+#pragma unroll
+        for (int t = 0; t < NT; ++t)
+#pragma unroll
+          for (int r = 0; r < 4; ++r) acc[i][t][r] = 0.0f;
       for (int c = min(left, Weights::kUnitColumns / kChunk); c > 0; --c) {
-        copy_async_wait<0>();
-        __syncthreads();
-        const uint8_t* stage = shared + (slot ^ kStage) + lane * 16;
-        stage_in();
+        const uint8_t* stage;
+        const auto arrive = [&] {
+          copy_async_wait<0>();
+          __syncthreads();
+          stage = shared + (slot ^ kStage) + lane * 16;
+          stage_in();
+        };
+        arrive();
         --left;
         --to_multiply;
-        if (!active) continue;
         const auto multiply = [&](const Weights(&of)[2], int plane0) {
           const auto plane = [&](auto which) {
             constexpr int kHalfGroup = decltype(which)::value;
@@ -223,42 +138,47 @@ __device__ __forceinline__ void multiply_exl3(const MatmulParams& p, const Block
         if (prefetch >= 0 && to_multiply > 1) prefetch_l2(weights + prefetch);
         multiply(w[0], 0);
         ready(w[1]);
+        if (kHalfStages) arrive();
         weights += kChunkBytes;
         if (to_multiply > 0) load(w[0], 0);
-        multiply(w[1], 2);
+        multiply(w[1], kHalfStages ? 0 : 2);
       }
+      // Sums between units lie as each thread wants them, those of the slice as the Hadamard does.
+      float4* const mine = reinterpret_cast<float4*>(sums) + threadIdx.x;
 #pragma unroll
-      for (int t = 0; t < NT; ++t)
+      for (int i = 0; i < 2; ++i)
 #pragma unroll
-        for (int i = 0; i < 2; ++i)
-#pragma unroll
-          for (int r = 0; r < 4; ++r) {
-            float& sum = mine[(8 * t + (r & 1)) * kExl3TilePitch + i * kTileN + 8 * (r >> 1)];
-            sum = (first ? 0.0f : sum) + acc[i][t][r];
-            acc[i][t][r] = 0.0f;
-          }
+        for (int t = 0; t < NT; ++t) {
+          const float4 s = first ? make_float4(0.0f, 0.0f, 0.0f, 0.0f) : mine[(i * NT + t) * 256];
+          float(&a)[4] = acc[i][t];
+          a[0] += s.x, a[1] += s.y, a[2] += s.z, a[3] += s.w;
+          if (left > 0) mine[(i * NT + t) * 256] = make_float4(a[0], a[1], a[2], a[3]);
+        }
+      if (left == 0 && !first) __syncthreads();
       first = false;
     } while (left > 0);
 
+    uint8_t* const my_sums = sums + half * kHalfSums;
+    const int at = sum_offset(2 * (lane & 3), (warp & 3) * 32 + (lane >> 2));
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int t = 0; t < NT; ++t)
+#pragma unroll
+        for (int r = 0; r < 4; ++r)
+          *reinterpret_cast<float*>(my_sums + t * 4096 + (r & 1) * 512 +
+                                    (at ^ sum_part(i * kTileN + 8 * (r >> 1)))) = acc[i][t][r];
     __syncthreads();
-    const int c = work.first_channel + 4 * lane;
     if (p.pair) {
-      const MatrixRef* refs = work.matrix - half;
-      float scale[3][4];
-      load_scales(refs[0].svh, c, scale[0]);
-      load_scales(refs[1].svh, c, scale[1]);
-      load_scales(refs[2].suh, c, scale[2]);
 #pragma unroll 1
-      for (int r = 2 * warp; r < 8 * NT && r < work.rows; r += 2 * kExl3Warps)
-        finish_gate_up<2>(p, work, sums, sums + kHalfSums, scale, r);
+      for (int row = 8 * warp; row < min(8 * NT, work.rows); row += 64)
+        finish_gate_up(p, work, work.matrix - half, sums, sums + kHalfSums, row);
     } else if (active) {
-      float scale[4];
-      load_scales(m.svh, c, scale);
 #pragma unroll 1
-      for (int r = 4 * (warp & 3); r < 8 * NT && r < work.rows; r += 16)
-        finish_rows<4>(p, work, sums + half * kHalfSums, scale, r, slice);
+      for (int row = 8 * (warp & 3); row < min(8 * NT, work.rows); row += 32)
+        finish_rows(p, work, my_sums, row, slice);
     }
-    __syncthreads();  // the sums of the next slice take their place
+    if (slice + 1 < slice_to) __syncthreads();  // the sums of the next slice take their place
   }
 }
 
@@ -276,7 +196,9 @@ __device__ __forceinline__ void matmul_exl3_rows(const MatmulParams& p) {
     work.first_channel += half * kBlockN;
   }
   // A block does the work of its rows only.
-  if (work.rows > 56) {
+  if (work.rows > 64) {
+    multiply_exl3<Weights, 9>(p, work, shared);
+  } else if (work.rows > 56) {
     multiply_exl3<Weights, 8>(p, work, shared);
   } else if (work.rows > 40) {
     multiply_exl3<Weights, 7>(p, work, shared);
