@@ -113,8 +113,8 @@ void CudaOps::kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, cons
   // One launch while a block a sequence and head is enough.
   const bool few = w.dim == 128 && w.taps == 4 && max_segment_rows_ <= kKdaFewRows;
   const size_t pairs = few ? 0 : static_cast<size_t>(rows_) * static_cast<size_t>(w.heads);
-  const size_t wide = pairs * 128;
-  if (!begin_scratch(padded(wide * sizeof(float)))) return;
+  const size_t records = few ? 0 : (pairs + kKdaAhead) * kKdaRecord;
+  if (!begin_scratch(padded(records * sizeof(float)) + padded(pairs * kKdaWidth * sizeof(float)))) return;
   KdaParams p{};
   p.batch = view_;
   p.qkv = bits(qkv);
@@ -136,8 +136,10 @@ void CudaOps::kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, cons
   p.rms_eps = w.rms_eps;
   const auto heads = static_cast<unsigned>(w.heads), segments = static_cast<unsigned>(segments_);
   if (few) return run(kernels_.kda_few, {{heads, segments}, 512}, p);
-  p.o = take<float>(wide);
-  run(kernels_.kda_recur, {{heads * blocks_of(w.dim, 32), segments}, 256}, p);
+  p.records = take<float>(records);
+  p.o = take<float>(pairs * kKdaWidth);
+  run(kernels_.kda_prepare, {{blocks_of(rows_, 16), heads}, 128}, p);
+  run(kernels_.kda_recur, {{heads * blocks_of(w.dim, 32), segments}, 128}, p);
   run(kernels_.kda_out, {{blocks_of(static_cast<int64_t>(pairs), 8)}, 256}, p);
 }
 

@@ -1,15 +1,13 @@
 // The linear-attention layer between its projections, always as the serial recurrence.
 //
-// Few rows: kda_few, one block a sequence and head does it all. Prompts: the recurrence, four blocks a
-// sequence and head, half of whose warps prepare what does not depend on the state (convolution, norms,
-// gates); then the gated output norm. The state of a slot is stored [head, value column, key], so that a
-// column is contiguous.
+// Few rows: kda_few, one block a sequence and head does it all. Prompts: three kernels: what does not depend
+// on the state (convolution, norms, gates), one warp a head and a run of rows; the recurrence; the gated
+// output norm. The state of a slot is stored [head, value column, key], so that a column is contiguous.
 //
 // Either way the state is in registers and every sum has one order, so the bits are the same. Keys go in
-// quads 0 to 31. A sum over the keys of a column is a chain over quads l and l + 16 for each l < 16; then
-// l and l + 8 are added, then l + 4, l + 2, l + 1. A lane holds quads l, l + 8, l + 16, l + 24 of two
-// columns, so that three exchanges between lanes remain. A token brings its decay a, key k, query q, the
-// product b = beta·(a·k) and its values times beta:
+// quads 0 to 31. A lane holds quads l, l + 8, l + 16, l + 24 (l < 8) of two columns; a sum over the keys of a
+// column is one chain over these, then l and l + 4 are added, l + 2, l + 1: three exchanges between lanes. A
+// token brings its decay a, key k, query q, the product b = beta·(a·k) and its values times beta:
 //   delta = beta·v - Σ b·S,   S = a·S + k·delta,   output = Σ q·S
 // Σ b·S stands for beta·Σ k·(a·S): it need not wait for a·S, which is formed beside the exchanges.
 #include "ops/cuda/common.cuh"
@@ -19,10 +17,10 @@ namespace firesteel::cuda {
 
 namespace {
 
-constexpr int kDim = 128;   // most keys and values of a head
-constexpr int kQuads = 4;   // of keys, of a lane
-constexpr int kPair = 2;    // value columns of a lane
-constexpr int kGroups = 4;  // column pairs of a warp: lane % 4; lane / 4 is l
+constexpr int kDim = kKdaWidth;  // most keys and values of a head
+constexpr int kQuads = 4;        // of keys, of a lane
+constexpr int kPair = 2;         // value columns of a lane
+constexpr int kGroups = 4;       // column pairs of a warp: lane % 4; lane / 4 is l
 constexpr int kWarpColumns = kGroups * kPair;
 
 // The special-function unit's own exponential, reciprocal and root (one or two units in the last place): the
@@ -70,7 +68,6 @@ __device__ __forceinline__ float square(float v) { return __fmul_rn(v, v); }
 __device__ __forceinline__ float sum_of_squares(const float (&v)[4]) {
   return warp_sum((square(v[0]) + square(v[1])) + (square(v[2]) + square(v[3])));
 }
-/// `dim` is never a constant: the compiler would round its root otherwise than the device.
 __device__ __forceinline__ float query_scale(float squares, int dim) {
   return reciprocal_root(squares + 1e-6f) * reciprocal_root(static_cast<float>(dim));
 }
@@ -88,15 +85,14 @@ __device__ __forceinline__ uint2 gated_outputs(const KdaParams& p, const float (
 }
 
 /// Four channels of a row; those from `count` on are zero.
-__device__ __forceinline__ uint2 load_raw(const Bits16* from, int count, bool vectors) {
-  if (vectors) return count > 0 ? *reinterpret_cast<const uint2*>(from) : make_uint2(0, 0);
-  uint32_t v[4];
+__device__ __forceinline__ void load4(const Bits16* from, int count, bool vectors, float (&v)[4]) {
+  if (vectors) {
+    const uint2 raw = count > 0 ? *reinterpret_cast<const uint2*>(from) : make_uint2(0, 0);
+    v[0] = bf16_low(raw.x), v[1] = bf16_high(raw.x), v[2] = bf16_low(raw.y), v[3] = bf16_high(raw.y);
+  } else {
 #pragma unroll
-  for (int r = 0; r < 4; ++r) v[r] = r < count ? from[r] : 0;
-  return make_uint2(v[0] | v[1] << 16, v[2] | v[3] << 16);
-}
-__device__ __forceinline__ void unpack4(uint2 raw, float (&v)[4]) {
-  v[0] = bf16_low(raw.x), v[1] = bf16_high(raw.x), v[2] = bf16_low(raw.y), v[3] = bf16_high(raw.y);
+    for (int r = 0; r < 4; ++r) v[r] = r < count ? from_bf16(from[r]) : 0.0f;
+  }
 }
 __device__ __forceinline__ void load4(const float* from, float (&v)[4]) {
   const float4 x = *reinterpret_cast<const float4*>(from);
@@ -105,6 +101,155 @@ __device__ __forceinline__ void load4(const float* from, float (&v)[4]) {
 __device__ __forceinline__ void store4(float* to, const float (&v)[4]) {
   *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
 }
+
+/// Convolution and SiLU of four channels a lane over rows that follow each other. kTaps 0: any number.
+template <int kTaps>
+struct Channels {
+  int channel, count;
+  float weight[kTaps > 0 ? kTaps : 1][4], window[kTaps > 1 ? kTaps - 1 : 1][4];
+
+  __device__ __forceinline__ Channels(const KdaParams& p, int part, int head) {
+    const int d = 4 * (threadIdx.x & 31);
+    channel = (part * p.heads + head) * p.dim + d;
+    count = p.dim - d;
+    if constexpr (kTaps > 0) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r)
+#pragma unroll
+        for (int m = 0; m < kTaps; ++m) {
+          weight[m][r] = r < count ? p.conv[static_cast<int64_t>(channel + r) * kTaps + m] : 0.0f;
+        }
+    }
+  }
+  __device__ __forceinline__ void row(const KdaParams& p, int row, float (&v)[4]) const {
+    load4(p.qkv + static_cast<int64_t>(row) * 3 * p.heads * p.dim + channel, count, p.dim % 4 == 0, v);
+  }
+  /// Row t of a segment, or of what came before it.
+  __device__ __forceinline__ void earlier(const KdaParams& p, const Segment& s, int t, float (&v)[4]) const {
+    if (t >= 0) return row(p, s.first_row + t, v);
+    const int64_t at = static_cast<int64_t>(t + p.taps - 1) * 3 * p.heads * p.dim + channel;
+    load4(history(p, s.slot) + at, count, p.dim % 4 == 0, v);
+  }
+  /// Before row t, where it is the first of a run or of its segment.
+  __device__ __forceinline__ void begin(const KdaParams& p, const Segment& s, int t) {
+    if constexpr (kTaps > 0) {
+#pragma unroll
+      for (int m = 0; m < kTaps - 1; ++m) earlier(p, s, t - (kTaps - 1) + m, window[m]);
+    }
+  }
+  __device__ __forceinline__ void next(const KdaParams& p, const Segment& s, int t, const float (&now)[4],
+                                       float (&c)[4]) {
+    float sum[4] = {};
+    if constexpr (kTaps > 0) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+#pragma unroll
+        for (int m = 0; m < kTaps - 1; ++m) sum[r] = fmaf(weight[m][r], window[m][r], sum[r]);
+        sum[r] = fmaf(weight[kTaps - 1][r], now[r], sum[r]);
+#pragma unroll
+        for (int m = 0; m < kTaps - 2; ++m) window[m][r] = window[m + 1][r];
+        window[kTaps - 2][r] = now[r];
+      }
+    } else {
+      for (int m = 0; m < p.taps; ++m) {
+        float u[4];
+        earlier(p, s, t - (p.taps - 1) + m, u);
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+          if (r < count) sum[r] = fmaf(p.conv[static_cast<int64_t>(channel + r) * p.taps + m], u[r], sum[r]);
+        }
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 4; ++r) c[r] = silu_of(sum[r]);
+  }
+};
+
+/// A warp's rows first .. last - 1 of a head: query and values, or key, decay and b.
+template <int kTaps>
+__device__ __forceinline__ void prepare(const KdaParams& p, int head, int first, int last, bool keys) {
+  const int d = 4 * (threadIdx.x & 31), all = p.heads * p.dim;
+  const bool vectors = p.dim % 4 == 0;
+  Channels<kTaps> one(p, keys ? 1 : 0, head), other(p, 2, head);
+  float dt_bias[4], rate = 0.0f;
+  const Bits16* f = p.f + head * p.dim + d;
+  if (keys) {
+    rate = expf(p.a_log[head]);
+#pragma unroll
+    for (int r = 0; r < 4; ++r) dt_bias[r] = r < one.count ? p.dt_bias[head * p.dim + d + r] : 0.0f;
+  }
+  const auto load_other = [&](int row, float(&v)[4]) {
+    if (keys) {
+      load4(f + static_cast<int64_t>(row) * all, one.count, vectors, v);
+    } else {
+      other.row(p, row, v);
+    }
+  };
+  float ahead[2][4];  // what the next row brings
+  one.row(p, first, ahead[0]);
+  load_other(first, ahead[1]);
+  Segment s = segment_at(p.batch, p.batch.row_segment[first]);
+  float* record = p.records + (static_cast<int64_t>(head) * p.rows + first) * kKdaRecord + d;
+#pragma unroll 1
+  for (int row = first; row < last; ++row, record += kKdaRecord) {
+    if (row == s.first_row + s.rows) s = segment_at(p.batch, p.batch.row_segment[row]);
+    const int t = row - s.first_row;
+    if (row == first || t == 0) {
+      one.begin(p, s, t);
+      if (!keys) other.begin(p, s, t);
+    }
+    float now[2][4];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) now[0][r] = ahead[0][r], now[1][r] = ahead[1][r];
+    const float beta = gate_of(from_bf16(p.b[row * p.heads + head]));
+    const int next = min(row + 1, last - 1);
+    one.row(p, next, ahead[0]);
+    load_other(next, ahead[1]);
+    float c[4];
+    one.next(p, s, t, now[0], c);
+    const float squares = sum_of_squares(c);
+    const float scale = keys ? key_scale(squares) : query_scale(squares, p.dim);
+#pragma unroll
+    for (int r = 0; r < 4; ++r) c[r] *= scale;
+    if (keys) {
+      float a[4], b[4];
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        a[r] = isnan(p.lower_bound) ? decay_of<false>(p.lower_bound, now[1][r], dt_bias[r], rate)
+                                    : decay_of<true>(p.lower_bound, now[1][r], dt_bias[r], rate);
+        b[r] = beta * (a[r] * c[r]);
+      }
+      store4(record + kKdaDecay, a);
+      store4(record + kKdaKey, c);
+      store4(record + kKdaProduct, b);
+    } else {
+      store4(record + kKdaQuery, c);
+      other.next(p, s, t, now[1], c);
+#pragma unroll
+      for (int r = 0; r < 4; ++r) c[r] *= beta;
+      store4(record + kKdaValue, c);
+    }
+  }
+}
+
+constexpr int kRun = 8;  // rows of a warp
+
+}  // namespace
+
+/// grid: (⌈rows / 16⌉, heads). Warps 0 and 2: queries and values, 1 and 3: keys, of 8 rows each.
+extern "C" __global__ void __launch_bounds__(128) kda_prepare(const __grid_constant__ KdaParams p) {
+  begin_kernel();
+  const int warp = threadIdx.x >> 5, first = (blockIdx.x * 2 + warp / 2) * kRun, head = blockIdx.y;
+  const int last = min(first + kRun, p.rows);
+  if (first >= last) return;
+  if (p.taps == 4) {
+    prepare<4>(p, head, first, last, warp & 1);
+  } else {
+    prepare<0>(p, head, first, last, warp & 1);
+  }
+}
+
+namespace {
 
 /// Of a lane: the values of its 16 keys.
 struct Keys {
@@ -119,24 +264,15 @@ __device__ __forceinline__ Keys load_keys(const float* from) {
 }
 /// A lane's part of a sum over the keys of a column.
 __device__ __forceinline__ float dot(const Keys& x, const Keys& y) {
-  float s[2];
+  float s = __fmul_rn(x.v[0].x, y.v[0].x);
 #pragma unroll
-  for (int i = 0; i < 2; ++i) s[i] = __fmul_rn(x.v[i].x, y.v[i].x);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) s[i] = fmaf(x.v[i].y, y.v[i].y, s[i]);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) s[i] = fmaf(x.v[i].z, y.v[i].z, s[i]);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) s[i] = fmaf(x.v[i].w, y.v[i].w, s[i]);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) s[i] = fmaf(x.v[i + 2].x, y.v[i + 2].x, s[i]);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) s[i] = fmaf(x.v[i + 2].y, y.v[i + 2].y, s[i]);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) s[i] = fmaf(x.v[i + 2].z, y.v[i + 2].z, s[i]);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) s[i] = fmaf(x.v[i + 2].w, y.v[i + 2].w, s[i]);
-  return s[0] + s[1];
+  for (int i = 0; i < kQuads; ++i) {
+    if (i > 0) s = fmaf(x.v[i].x, y.v[i].x, s);
+    s = fmaf(x.v[i].y, y.v[i].y, s);
+    s = fmaf(x.v[i].z, y.v[i].z, s);
+    s = fmaf(x.v[i].w, y.v[i].w, s);
+  }
+  return s;
 }
 /// The rest of two columns' sums: every lane gets them.
 __device__ __forceinline__ void sum_lanes(float (&s)[kPair]) {
@@ -161,208 +297,25 @@ __device__ __forceinline__ void update(Keys (&w)[kPair], const Keys& a, const Ke
   }
 }
 
-constexpr int kWarps = 4, kThreads = 2 * kWarps * 32;  // as many warps prepare what the others take
-constexpr int kColumns = kWarps * kWarpColumns;        // of a block
-constexpr int kTokens = 8;                             // prepared together
-// A token, as floats: kDim each of decay, key, query and b, and the values of the block's columns.
-constexpr int kDecay = 0, kKey = kDim, kQuery = 2 * kDim, kProduct = 3 * kDim, kValue = 4 * kDim;
-constexpr int kTokenFloats = kValue + kColumns;
+constexpr int kWarps = 4, kThreads = kWarps * 32;
+constexpr int kColumns = kWarps * kWarpColumns;  // of a block
+constexpr int kTokens = kKdaAhead / 2;           // staged together, twice
+constexpr int kTokenFloats = kKdaValue + kColumns;
 constexpr int kPartFloats = 32 / kGroups * kWarpColumns + 8;  // of a token's outputs; banks: 8 apart
+static_assert(kKdaValue == 4 * kThreads, "a token's keys are one copy a thread");
 
 struct Staged {
   float token[2 * kTokens][kTokenFloats];
   float part[kWarps][kTokens][kPartFloats];
-  float beta[kTokens];
 };
-
-__device__ __forceinline__ void block_barrier() { asm volatile("bar.sync 0;" ::: "memory"); }
-__device__ __forceinline__ void preparing_barrier() {
-  asm volatile("bar.sync 1, %0;" ::"n"(kWarps * 32) : "memory");
-}
-
-/// Convolution and SiLU of kWidth channels a lane over a segment's rows. kTaps 0: any number, any width of
-/// heads.
-template <int kTaps, int kWidth>
-struct Channels {
-  static_assert(kWidth == 1 || kWidth == 4);
-  int channel, count;
-  float weight[kTaps > 0 ? kTaps : 1][kWidth], window[kTaps > 1 ? kTaps - 1 : 1][kWidth];
-
-  /// From channel `d` of the head's q, k or v.
-  __device__ __forceinline__ Channels(const KdaParams& p, int part, int head, int d, const Segment& s) {
-    d += kWidth * (threadIdx.x & 31);
-    channel = (part * p.heads + head) * p.dim + d;
-    count = min(p.dim - d, kWidth);
-    if constexpr (kTaps > 0) {
-#pragma unroll
-      for (int r = 0; r < kWidth; ++r)
-#pragma unroll
-        for (int m = 0; m < kTaps; ++m) {
-          weight[m][r] = r < count ? p.conv[static_cast<int64_t>(channel + r) * kTaps + m] : 0.0f;
-        }
-#pragma unroll
-      for (int m = 0; m < kTaps - 1; ++m) unpack(row(p, s, m - (kTaps - 1)), window[m]);
-    }
-  }
-  /// Row t of the segment; below 0: of what came before it.
-  __device__ __forceinline__ uint2 row(const KdaParams& p, const Segment& s, int t) const {
-    const int64_t channels = 3 * p.heads * p.dim;
-    const Bits16* from =
-        (t < 0 ? history(p, s.slot) + (t + p.taps - 1) * channels : p.qkv + (s.first_row + t) * channels) +
-        channel;
-    return load_raw(from, count, kWidth == 4 && kTaps > 0);
-  }
-  /// Row t of the segment, t >= 0.
-  __device__ __forceinline__ uint2 ahead(const KdaParams& p, const Segment& s, int t) const {
-    const Bits16* from = p.qkv + (s.first_row + t) * static_cast<int64_t>(3 * p.heads * p.dim) + channel;
-    return load_raw(from, count, kWidth == 4 && kTaps > 0);
-  }
-  __device__ __forceinline__ void next(const KdaParams& p, const Segment& s, int t, uint2 raw,
-                                       float (&c)[kWidth]) {
-    float sum[kWidth] = {}, now[kWidth];
-    if constexpr (kTaps > 0) {
-      unpack(raw, now);
-#pragma unroll
-      for (int r = 0; r < kWidth; ++r) {
-#pragma unroll
-        for (int m = 0; m < kTaps - 1; ++m) sum[r] = fmaf(weight[m][r], window[m][r], sum[r]);
-        sum[r] = fmaf(weight[kTaps - 1][r], now[r], sum[r]);
-#pragma unroll
-        for (int m = 0; m < kTaps - 2; ++m) window[m][r] = window[m + 1][r];
-        window[kTaps - 2][r] = now[r];
-      }
-    } else {
-      for (int m = 0; m < p.taps; ++m) {
-        unpack(row(p, s, min(t, s.rows - 1) - (p.taps - 1) + m), now);
-#pragma unroll
-        for (int r = 0; r < kWidth; ++r) {
-          if (r < count) {
-            sum[r] = fmaf(p.conv[static_cast<int64_t>(channel + r) * p.taps + m], now[r], sum[r]);
-          }
-        }
-      }
-    }
-#pragma unroll
-    for (int r = 0; r < kWidth; ++r) c[r] = silu_of(sum[r]);
-  }
-  static __device__ __forceinline__ void unpack(uint2 raw, float (&v)[kWidth]) {
-    if constexpr (kWidth == 4) {
-      unpack4(raw, v);
-    } else {
-      v[0] = bf16_low(raw.x);
-    }
-  }
-};
-
-/// What a preparing warp makes of a group of rows, from what it asked for a group ahead. Rows past the
-/// segment's end repeat the last one and are not used.
-template <typename Load, typename Make>
-__device__ __forceinline__ void prepare_groups(const Segment& s, Staged& staged, Load&& load, Make&& make) {
-  const int warp = (threadIdx.x >> 5) - kWarps, d = 4 * (threadIdx.x & 31);
-  uint2 ahead[kTokens];
-#pragma unroll
-  for (int i = 0; i < kTokens; ++i) ahead[i] = load(min(i, s.rows - 1));
-  const int groups = s.rows / kTokens;  // whole ones: the other warps wait at the end of each
-#pragma unroll 1
-  for (int group = 0; group <= groups; ++group) {
-    const int first = group * kTokens;
-    if (first < s.rows) {
-      uint2 now[kTokens];
-#pragma unroll
-      for (int i = 0; i < kTokens; ++i) now[i] = ahead[i];
-#pragma unroll
-      for (int i = 0; i < kTokens; ++i) ahead[i] = load(min(first + kTokens + i, s.rows - 1));
-      const int place = group % 2 * kTokens;
-      make(first, place, now);
-      preparing_barrier();
-#pragma unroll
-      for (int i = 0; i < kTokens / kWarps; ++i) {
-        const int t = warp * (kTokens / kWarps) + i;
-        float* token = staged.token[place + t] + d;
-        float a[4], k[4];
-        load4(token + kDecay, a);
-        load4(token + kKey, k);
-#pragma unroll
-        for (int r = 0; r < 4; ++r) a[r] = staged.beta[t] * (a[r] * k[r]);
-        store4(token + kProduct, a);
-      }
-    }
-    block_barrier();
-  }
-}
-
-/// The preparing warps: queries, keys, decays, values.
-template <int kTaps>
-__device__ __forceinline__ void prepare(const KdaParams& p, const Segment& s, int head, int split,
-                                        Staged& staged) {
-  const int role = (threadIdx.x >> 5) - kWarps, lane = threadIdx.x & 31;
-  if (role < 2) {
-    Channels<kTaps, 4> channels(p, role, head, 0, s);
-    float* to = staged.token[0] + (role == 0 ? kQuery : kKey) + 4 * lane;
-    prepare_groups(
-        s, staged, [&](int t) { return channels.ahead(p, s, t); },
-        [&](int first, int place, const uint2(&now)[kTokens]) {
-#pragma unroll
-          for (int half = 0; half < kTokens; half += 4) {
-            float c[4][4], squares[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) channels.next(p, s, first + half + i, now[half + i], c[i]);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) squares[i] = sum_of_squares(c[i]);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              const float scale = role == 0 ? query_scale(squares[i], p.dim) : key_scale(squares[i]);
-#pragma unroll
-              for (int r = 0; r < 4; ++r) c[i][r] *= scale;
-              store4(to + (place + half + i) * kTokenFloats, c[i]);
-            }
-          }
-        });
-  } else if (role == 2) {
-    const int d = 4 * lane, count = p.dim - d, all = p.heads * p.dim;
-    const Bits16* f = p.f + static_cast<int64_t>(s.first_row) * all + head * p.dim + d;
-    const float rate = expf(p.a_log[head]), bound = p.lower_bound;
-    float dt_bias[4];
-#pragma unroll
-    for (int r = 0; r < 4; ++r) dt_bias[r] = r < count ? p.dt_bias[head * p.dim + d + r] : 0.0f;
-    prepare_groups(
-        s, staged, [&](int t) { return load_raw(f + static_cast<int64_t>(t) * all, count, kTaps > 0); },
-        [&](int, int place, const uint2(&now)[kTokens]) {
-          const auto each = [&](auto&& decay) {
-#pragma unroll
-            for (int i = 0; i < kTokens; ++i) {
-              float v[4];
-              unpack4(now[i], v);
-#pragma unroll
-              for (int r = 0; r < 4; ++r) v[r] = decay(v[r], dt_bias[r]);
-              store4(staged.token[place + i] + kDecay + d, v);
-            }
-          };
-          if (isnan(bound)) {
-            each([&](float v, float dt) { return decay_of<false>(bound, v, dt, rate); });
-          } else {
-            each([&](float v, float dt) { return decay_of<true>(bound, v, dt, rate); });
-          }
-        });
-  } else {
-    Channels<kTaps, 1> channels(p, 2, head, split * kColumns, s);
-    prepare_groups(
-        s, staged, [&](int t) { return channels.ahead(p, s, t); },
-        [&](int first, int place, const uint2(&now)[kTokens]) {
-          const int row = s.first_row + min(first + lane % kTokens, s.rows - 1);
-          const float beta = gate_of(from_bf16(p.b[row * p.heads + head]));
-          if (lane < kTokens) staged.beta[lane] = beta;
-#pragma unroll
-          for (int i = 0; i < kTokens; ++i) {
-            float v[1];
-            channels.next(p, s, first + i, now[i], v);
-            staged.token[place + i][kValue + lane] = __shfl_sync(0xffffffffu, beta, i) * v[0];
-          }
-        });
-  }
-}
 
 /// Predicated, for a branch would end the stretch of code in which instructions are moved.
+__device__ __forceinline__ void copy_async16_if(bool wanted, uint32_t shared, const void* global) {
+  asm volatile(
+      "{.reg .pred p;\n setp.ne.b32 p, %2, 0;\n @p cp.async.cg.shared.global [%0], [%1], 16;}" ::"r"(shared),
+      "l"(global), "r"(static_cast<int>(wanted))
+      : "memory");
+}
 __device__ __forceinline__ void store2_if(bool wanted, float* to, float x, float y) {
   asm volatile("{.reg .pred p;\n setp.ne.b32 p, %3, 0;\n @p st.global.v2.f32 [%0], {%1, %2};}" ::"l"(to),
                "f"(x), "f"(y), "r"(static_cast<int>(wanted))
@@ -371,13 +324,12 @@ __device__ __forceinline__ void store2_if(bool wanted, float* to, float x, float
 
 }  // namespace
 
-/// grid: (heads · ⌈dim/32⌉, segments). The conv history stays as it is: other blocks may still read it.
+/// grid: (heads · ⌈dim/32⌉, segments). Also advances the convolution history (kda_prepare has read it).
 ///
-/// Of each scheduler's two warps one holds the state, the other prepares tokens for it. What hides the
-/// latency of an exchange between lanes is the warp's own work that does not depend on it, so a group of
-/// tokens is straight code: the output of the token before, a·S, and the next token's keys are taken while
-/// the sums over b·S travel. The lanes' parts of a group's outputs are added together.
-extern "C" __global__ void __launch_bounds__(kThreads, 1) kda_recur(const __grid_constant__ KdaParams p) {
+/// One warp a scheduler: what hides the latency of an exchange is the warp's own work that does not depend on
+/// it, so a group of tokens is straight code: the output of the token before, a·S, and the next token's keys
+/// are taken while the sums over b·S travel. The lanes' parts of a group's outputs are added together.
+extern "C" __global__ void __launch_bounds__(kThreads, 3) kda_recur(const __grid_constant__ KdaParams p) {
   __shared__ __align__(16) Staged staged;
   begin_kernel<false>();
   int thread;  // not read again and again
@@ -386,16 +338,29 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) kda_recur(const __grid
   const int splits = (p.dim + kColumns - 1) / kColumns;
   const int head = blockIdx.x / splits, split = blockIdx.x % splits;
   const Segment s = segment_at(p.batch, blockIdx.y);
-  if (warp >= kWarps) {
-    if (p.taps == 4 && p.dim % 4 == 0) {
-      prepare<4>(p, s, head, split, staged);
-    } else {
-      prepare<0>(p, s, head, split, staged);
-    }
-    return;
-  }
   const int quad = lane / kGroups, in_warp = lane % kGroups * kPair;
   const int column = split * kColumns + warp * kWarpColumns + in_warp;
+
+  // Copies run up to kKdaAhead records past the segment: other rows, or the room that the host leaves.
+  const float* record = p.records + (static_cast<int64_t>(head) * p.rows + s.first_row) * kKdaRecord;
+  const float* keys_from = record + 4 * thread;
+  const float* values_from = record + thread / 8 * kKdaRecord + kKdaValue + split * kColumns + thread % 8 * 4;
+  const auto shared_address = [](const float* at) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(at));
+  };
+  const uint32_t keys_to = shared_address(&staged.token[0][4 * thread]);
+  const uint32_t values_to = shared_address(&staged.token[thread / 8 % kTokens][kKdaValue + thread % 8 * 4]);
+  const auto stage_in = [&](int place) {
+#pragma unroll
+    for (int i = 0; i < kTokens; ++i) {
+      copy_async16_if(true, keys_to + (place + i) * kTokenFloats * 4, keys_from + i * kKdaRecord);
+    }
+    copy_async16_if(thread < 8 * kTokens, values_to + place * kTokenFloats * 4, values_from);
+    copy_async_commit();
+    keys_from += kTokens * kKdaRecord, values_from += kTokens * kKdaRecord;
+  };
+  stage_in(0);
+  stage_in(kTokens);
 
   float* state = state_of(p, s.slot, head);
   const auto each_state = [&](auto&& use) {  // (value, address) of what is in the state
@@ -441,11 +406,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) kda_recur(const __grid
     __syncwarp();
   };
 
-  block_barrier();
+  copy_async_wait<1>();
+  __syncthreads();
   const float* keys = &staged.token[0][4 * quad];
-  const float* values = &staged.token[0][kValue + warp * kWarpColumns + in_warp];
+  const float* values = &staged.token[0][kKdaValue + warp * kWarpColumns + in_warp];
   float* part = staged.part[warp][0] + quad * kWarpColumns + in_warp;
-  Keys a = load_keys(keys + kDecay), k = load_keys(keys + kKey), b = load_keys(keys + kProduct);
+  Keys a = load_keys(keys + kKdaDecay), k = load_keys(keys + kKdaKey), b = load_keys(keys + kKdaProduct);
   Keys q = k;  // of the token before; there is none
   const auto take_output = [&](int place) {
     *reinterpret_cast<float2*>(part + place * kPartFloats) = make_float2(dot(q, w[0]), dot(q, w[1]));
@@ -458,11 +424,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) kda_recur(const __grid
     const float2 beta_v = *reinterpret_cast<const float2*>(values + at * kTokenFloats);
     sum_lanes(seen);
     take_output(number);
-    q = load_keys(keys + at * kTokenFloats + kQuery);
+    q = load_keys(keys + at * kTokenFloats + kKdaQuery);
     between();
-    const Keys next_a = load_keys(keys + next * kTokenFloats + kDecay);
-    const Keys next_k = load_keys(keys + next * kTokenFloats + kKey);
-    b = load_keys(keys + next * kTokenFloats + kProduct);
+    const Keys next_a = load_keys(keys + next * kTokenFloats + kKdaDecay);
+    const Keys next_k = load_keys(keys + next * kTokenFloats + kKdaKey);
+    b = load_keys(keys + next * kTokenFloats + kKdaProduct);
     update(w, a, k, seen, beta_v);
     a = next_a, k = next_k;
   };
@@ -474,7 +440,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) kda_recur(const __grid
 #pragma unroll
     for (int i = 0; i < kTokens - 1; ++i) step(place + i, place + i + 1, i, [] {});
     step(place + kTokens - 1, other, kTokens - 1, [&] {
-      block_barrier();  // the next group is there, and this one is free
+      copy_async_wait<0>();
+      __syncthreads();  // the next group is there, and this one is free
+      stage_in(place);
       put_outputs(first - 1, kTokens);
     });
     place = other;
@@ -484,6 +452,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) kda_recur(const __grid
   for (; first + number < s.rows; ++number) step(place + number, place + number + 1, number, [] {});
   take_output(number);
   put_outputs(first - 1, number + 1);
+  copy_async_wait<0>();
   end_kernel();
   each_state([&](int c, int i, int key, float* at) {
     const float4 v = w[c].v[i];
@@ -496,9 +465,24 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) kda_recur(const __grid
       if (key + 3 < p.dim) at[3] = v.w;
     }
   });
+
+  if (split == 0) {
+    const int past = p.taps - 1, channels = 3 * p.heads * p.dim;
+    Bits16* h = history(p, s.slot);
+    for (int i = thread; i < 3 * p.dim; i += kThreads) {
+      const int channel = (i / p.dim * p.heads + head) * p.dim + i % p.dim;
+      // Ascending: entry m takes an entry above it, which is still the old one.
+      for (int m = 0; m < past; ++m) {
+        const int at = s.rows - past + m;
+        h[static_cast<int64_t>(m) * channels + channel] =
+            at < 0 ? h[static_cast<int64_t>(at + past) * channels + channel]
+                   : p.qkv[static_cast<int64_t>(s.first_row + at) * channels + channel];
+      }
+    }
+  }
 }
 
-/// A warp a row and head. That of a segment's last row advances the convolution history.
+/// A warp a row and head.
 extern "C" __global__ void __launch_bounds__(256) kda_out(const __grid_constant__ KdaParams p) {
   begin_kernel();
   const int64_t at = static_cast<int64_t>(blockIdx.x) * 8 + (threadIdx.x >> 5);  // row · heads + head
@@ -506,7 +490,7 @@ extern "C" __global__ void __launch_bounds__(256) kda_out(const __grid_constant_
   const int d = 4 * (threadIdx.x & 31), count = p.dim - d;
   const bool vectors = p.dim % 4 == 0;
   float o[4], o_norm[4], g[4];
-  unpack4(load_raw(p.g + at * p.dim + d, count, vectors), g);
+  load4(p.g + at * p.dim + d, count, vectors, g);
   load4(p.o + at * kDim + d, o);
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
@@ -521,22 +505,6 @@ extern "C" __global__ void __launch_bounds__(256) kda_out(const __grid_constant_
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       if (r < count) to[r] = static_cast<Bits16>((r < 2 ? out.x : out.y) >> 16 * (r % 2));
-    }
-  }
-
-  const int row = static_cast<int>(at / p.heads), head = static_cast<int>(at % p.heads);
-  const Segment s = segment_at(p.batch, p.batch.row_segment[row]);
-  if (row != s.first_row + s.rows - 1) return;
-  const int past = p.taps - 1, channels = 3 * p.heads * p.dim;
-  Bits16* h = history(p, s.slot);
-  for (int i = threadIdx.x & 31; i < 3 * p.dim; i += 32) {
-    const int channel = (i / p.dim * p.heads + head) * p.dim + i % p.dim;
-    // Ascending: entry m takes an entry above it, which is still the old one.
-    for (int m = 0; m < past; ++m) {
-      const int t = s.rows - past + m;
-      h[static_cast<int64_t>(m) * channels + channel] =
-          t < 0 ? h[static_cast<int64_t>(t + past) * channels + channel]
-                : p.qkv[static_cast<int64_t>(s.first_row + t) * channels + channel];
     }
   }
 }
@@ -679,7 +647,7 @@ extern "C" __global__ void __launch_bounds__(kFewThreads, 2) kda_few(const __gri
     float o[4], o_norm[4], g[4];
     load4(&at.o[warp][4 * lane], o);
     load4(&at.o_norm[4 * lane], o_norm);
-    unpack4(load_raw(&at.g[warp][4 * lane], 4, true), g);
+    load4(&at.g[warp][4 * lane], 4, true, g);
     const int64_t to = static_cast<int64_t>(s.first_row + warp) * all + head * kDim + 4 * lane;
     *reinterpret_cast<uint2*>(p.out + to) = gated_outputs(p, o, o_norm, g);
   }

@@ -168,6 +168,7 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.open("experts_begin"));
   RETURN_IF_ERROR(loader.get("experts_begin", k.experts_begin));
   RETURN_IF_ERROR(loader.open("kda"));
+  RETURN_IF_ERROR(loader.get("kda_prepare", k.kda_prepare));
   RETURN_IF_ERROR(loader.get("kda_recur", k.kda_recur));
   RETURN_IF_ERROR(loader.get("kda_out", k.kda_out));
   RETURN_IF_ERROR(loader.get("kda_few", k.kda_few));

@@ -49,7 +49,7 @@ struct Kernels {
   gpu::Kernel<ExpertActParams> expert_act;
   gpu::Kernel<CombineParams> combine, combine_4;
   gpu::Kernel<FinishParams> exl3_finish;
-  gpu::Kernel<KdaParams> kda_recur, kda_out, kda_few;
+  gpu::Kernel<KdaParams> kda_prepare, kda_recur, kda_out, kda_few;
   gpu::Kernel<AppendParams> latent_append;
   gpu::Kernel<PoolAppendParams> pool_append;
   gpu::Kernel<PoolScoreParams> pool_score, pool_score_plain;

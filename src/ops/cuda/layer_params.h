@@ -91,6 +91,16 @@ struct ExpertsBeginParams {  // experts_begin.cu
   Bits16* rotated;    // [rows, k], or [2 · pairs, k]
 };
 
+// KDA prompts: what a row of a head brings to the recurrence, as floats of a record [head, row, kKdaRecord].
+// Each array has kKdaWidth entries, zeros from dim on. Records are read up to kKdaAhead rows past the last
+// one.
+inline constexpr int kKdaWidth = 128;
+inline constexpr int kKdaDecay = 0, kKdaKey = kKdaWidth, kKdaQuery = 2 * kKdaWidth;
+inline constexpr int kKdaProduct = 3 * kKdaWidth;  // beta · decay · key
+inline constexpr int kKdaValue = 4 * kKdaWidth;    // beta · value
+inline constexpr int kKdaRecord = 5 * kKdaWidth;
+inline constexpr int kKdaAhead = 16;
+
 inline constexpr int kKdaFewRows = 8;  // of a sequence: kda in one launch
 
 struct KdaParams {
@@ -106,7 +116,8 @@ struct KdaParams {
   const float* o_norm;
   uint8_t* state;
   int64_t slot_stride;
-  float* o;  // scratch [rows, heads, 128]
+  float* records;  // scratch [heads, rows, kKdaRecord] and kKdaAhead records more
+  float* o;        // scratch [rows, heads, kKdaWidth]
   int32_t rows, heads, dim, taps;
   float lower_bound, rms_eps;
 };
