@@ -272,7 +272,7 @@ __device__ __forceinline__ float exp2_fast(float v) {
 /// (rows of this pass, ⌈heads / 32⌉, chunks), its part to p.part_o and p.part_ml. 8 warps.
 ///
 /// A warp stages and scores 16 tokens of a slice, takes four heads through the softmax and mixes 64 latents.
-/// Two barriers a block: scores are there; weights are there.
+/// Barriers of a block: scores are there; weights are there; FP8: its latents have been mixed.
 template <bool kFp8, bool kWhole>
 __device__ __forceinline__ void attend_tokens(const AttentionParams& p) {
   begin_kernel();
@@ -288,37 +288,43 @@ __device__ __forceinline__ void attend_tokens(const AttentionParams& p) {
   constexpr int kSteps = kLatent / 64;                     // of 16 columns, of a slice
   const int column0 = 16 * kSteps * slice;
 
-  // Of this lane's token of the blocks to come: what one block fetches the next one uses.
-  const auto listed = [&](int block) { return min(block + tokens0 + (lane & 15), end - 1); };
+  // Of a token of the pair of blocks to come, lanes 16 to 31 of the second: what one pair fetches the next
+  // one uses.
+  const auto listed = [&](int block) {
+    return min(block + tokens0 + (lane & 15) + 2 * (lane & 16), end - 1);
+  };
   int pool = list.pool(listed(begin)), token = list.token(listed(begin), pool),
       page = list.pages[token / kPage];
   uint32_t at = 0;                       // of its latents, in 16 bytes
-  const auto advance = [&](int block) {  // at: of `block`; pool: of the block after next
+  const auto advance = [&](int block) {  // at: of `block` and the next; pool: of the pair after the next pair
+    if ((block - begin) % (2 * kBlock) != 0) return;
     at = static_cast<uint32_t>((page * p.page_stride + static_cast<int64_t>(token % kPage) * p.row_bytes) >>
                                4);
-    token = list.token(listed(block + kBlock), pool);
+    token = list.token(listed(block + 2 * kBlock), pool);
     page = list.pages[token / kPage];
-    pool = list.pool(listed(block + 2 * kBlock));
+    pool = list.pool(listed(block + 4 * kBlock));
   };
-  pool = list.pool(listed(begin + kBlock));
+  pool = list.pool(listed(begin + 2 * kBlock));
   advance(begin);
   const auto stage_in = [&](int block, int buffer) {
     constexpr int kPieces = kFp8 ? 8 : 16, kTogether = 32 / kPieces;  // pieces of a token's part of the slice
     const int t0 = lane / kPieces, c = lane % kPieces, left = end - block - tokens0;
+    const int first = (block - begin) / kBlock % 2 * 16;
     uint8_t* to = kFp8 ? &sh.fp8.codes[warp][t0][16 * c]
                        : reinterpret_cast<uint8_t*>(&sh.c[buffer][tokens0 + t0][column0 + 8 * c]);
 #pragma unroll
     for (int i = 0; i < kPieces / 2; ++i) {
       const int t = t0 + kTogether * i;
-      const uint8_t* from = p.latents + (static_cast<int64_t>(__shfl_sync(0xffffffffu, at, t)) << 4) +
+      const uint8_t* from = p.latents + (static_cast<int64_t>(__shfl_sync(0xffffffffu, at, first + t)) << 4) +
                             (kFp8 ? 1 : 2) * column0 + 16 * c;
       copy_async16(to + i * kTogether * (kFp8 ? kLatent / 4 : 2 * kPitch), from, t < left);
     }
-    if (kFp8 && lane < 16) {
-      if (lane < left)
-        copy_async4(&sh.fp8.scale[warp][lane], p.latents + (static_cast<int64_t>(at) << 4) + kLatent);
+    if (kFp8 && (lane & 16) == first) {
+      const int t = lane & 15;
+      if (t < left)
+        copy_async4(&sh.fp8.scale[warp][t], p.latents + (static_cast<int64_t>(at) << 4) + kLatent);
       else
-        sh.fp8.scale[warp][lane] = 0;  // with codes of 0: zeros
+        sh.fp8.scale[warp][t] = 0;  // with codes of 0: zeros
     }
     copy_async_commit();
   };
@@ -419,8 +425,9 @@ __device__ __forceinline__ void attend_tokens(const AttentionParams& p) {
       advance(next);
       stage_in(next, buffer ^ 1);
     }
+    float e[4], keep, merge_old = 0.0f, merge_new = 0.0f;
     {  // Softmax: eight lanes a head, each four tokens.
-      float v[4], e[4];
+      float v[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int s = score_at(head, token0 + 8 * i);
@@ -436,25 +443,18 @@ __device__ __forceinline__ void attend_tokens(const AttentionParams& p) {
         e[i] = exp2_fast(v[i] - top);
         sh.weight[weight_at(head, token0 + 8 * i)] = to_bf16(e[i]);
       }
-      // Tokens 16 apart first, then 8, 4, 2, 1.
-      float total = (e[0] + e[2]) + (e[1] + e[3]);
-#pragma unroll
-      for (int mask = 4; mask > 0; mask >>= 1) total += __shfl_xor_sync(0xffffffffu, total, mask);
-      const float keep = exp2_fast(most - top);
+      keep = exp2_fast(most - top);
       most = top;
-      sum = fmaf(sum, keep, total);
       if (token0 == 0) sh.rescale[head] = keep;
       if (kWhole && chunk_ends) {
         const float both = fmaxf(whole_most, most);
-        const float a = exp2_fast(whole_most - both), b = exp2_fast(most - both);
-        whole_sum = fmaf(b, sum, whole_sum * a);
+        merge_old = exp2_fast(whole_most - both);
+        merge_new = exp2_fast(most - both);
         whole_most = both;
         most = -INFINITY;
-        sum = 0.0f;
         if (token0 == 0) {
-          sh.merge_old[head] = a;
-          sh.merge_new[head] = b;
-          sh.total[head] = whole_sum;
+          sh.merge_old[head] = merge_old;
+          sh.merge_new[head] = merge_new;
         }
       }
     }
@@ -463,14 +463,12 @@ __device__ __forceinline__ void attend_tokens(const AttentionParams& p) {
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
       const float k0 = sh.rescale[16 * m + (lane >> 2)], k1 = sh.rescale[16 * m + (lane >> 2) + 8];
-      if (__any_sync(0xffffffffu, k0 != 1.0f || k1 != 1.0f)) {  // times 1 changes nothing
 #pragma unroll
-        for (int n = 0; n < 8; ++n) {
-          out[m][n][0] *= k0;
-          out[m][n][1] *= k0;
-          out[m][n][2] *= k1;
-          out[m][n][3] *= k1;
-        }
+      for (int n = 0; n < 8; ++n) {
+        out[m][n][0] *= k0;
+        out[m][n][1] *= k0;
+        out[m][n][2] *= k1;
+        out[m][n][3] *= k1;
       }
     }
 #pragma unroll
@@ -489,6 +487,15 @@ __device__ __forceinline__ void attend_tokens(const AttentionParams& p) {
           mma<false>(out[m][n + 1], a[m], b[2], b[3]);
         }
       }
+    }
+    // The sum of weights, which nothing waits for: tokens 16 apart first, then 8, 4, 2, 1.
+    float total = (e[0] + e[2]) + (e[1] + e[3]);
+#pragma unroll
+    for (int mask = 4; mask > 0; mask >>= 1) total += __shfl_xor_sync(0xffffffffu, total, mask);
+    sum = fmaf(sum, keep, total);
+    if (kWhole && chunk_ends) {
+      whole_sum = fmaf(merge_new, sum, whole_sum * merge_old);
+      sum = 0.0f;
     }
     if constexpr (kWhole) {
       if (chunk_ends) {
@@ -521,6 +528,8 @@ __device__ __forceinline__ void attend_tokens(const AttentionParams& p) {
   }
 
   if constexpr (kWhole) {
+    if (token0 == 0) sh.total[head] = whole_sum;
+    __syncthreads();
 #pragma unroll
     for (int m = 0; m < 2; ++m)
 #pragma unroll
