@@ -54,9 +54,10 @@ class TextModel final : public Model {
   /// The ops of a pass, after bind and before finish.
   void issue(const Batch& batch, std::span<const int32_t> logit_rows, ForwardHooks* hooks);
   void issue_mtp(const Batch& batch, const Act* h, std::span<const int32_t> logit_rows, ForwardHooks* hooks);
+  /// The most that a forward of these limits takes of the backend, found by issuing forwards to nobody.
+  size_t measure_scratch();
   // One sublayer each: reads x, leaves the output of all ranks together in part (attention.cc,
   // feed_forward.cc).
-  size_t measure_scratch();
   void attention(int32_t layer, const Block& block, const Batch& batch, ForwardHooks* hooks);
   void kda(const KdaLayer& layer);
   void dsa(int32_t layer, const DsaLayer& dsa, const Batch& batch, ForwardHooks* hooks);

@@ -9,7 +9,6 @@ namespace firesteel::cuda {
 
 namespace {
 constexpr size_t kDownPassBytes = size_t{512} << 20;  // expert slices in flight
-constexpr int32_t kExl3ItemRows = 72;  // of a block of matmul_exl3_rows.cuh, which has the same constant
 }  // namespace
 
 const CudaOps::ExpertTable* CudaOps::expert_table(const ExpertWeights& w) {

@@ -14,7 +14,6 @@
 namespace firesteel::cuda {
 
 inline constexpr int kExl3Warps = 8;
-inline constexpr int kExl3ItemRows = 72;  // rows of an expert that a block may take
 
 /// One block with at most 8·NT rows. Shared memory: two stages of 128 columns, then the sums of both halves.
 template <typename Weights, int NT>

@@ -22,6 +22,7 @@ inline constexpr int kWideRows = 128,
                      kWideStages = 3;  // of matmul_wide.cuh: rows of a tile, stages of 64 columns
 // EXL3 prompts: rows of a tile of matmul_exl3_rows.cuh; its two stages of 128 columns and its sums.
 inline constexpr int kExl3Rows = 64;
+inline constexpr int kExl3ItemRows = 72;  // of an expert, that a block of it may take
 inline constexpr unsigned kExl3RowsShared = 2 * kExl3Rows * 256 + 2 * kExl3Rows * (kBlockN + 4) * 4;
 inline constexpr int kMaxJoined = 8;
 inline constexpr int kMaxFewPairs = 1024;  // routed pairs of few rows
