@@ -143,8 +143,9 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("convert", k.convert));
   RETURN_IF_ERROR(loader.get("glu", k.glu));
   RETURN_IF_ERROR(loader.open("exchange"));
-  RETURN_IF_ERROR(loader.get("exchange_request", k.exchange_request));
+  RETURN_IF_ERROR(loader.get("exchange_send", k.exchange_send));
   RETURN_IF_ERROR(loader.get("exchange_wait", k.exchange_wait));
+  RETURN_IF_ERROR(loader.get("exchange_take", k.exchange_take));
   RETURN_IF_ERROR(loader.get("exchange_sum", k.exchange_sum));
   RETURN_IF_ERROR(loader.open("random"));
   RETURN_IF_ERROR(loader.get("random_fill", k.random_fill));

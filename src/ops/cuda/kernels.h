@@ -37,7 +37,9 @@ struct Kernels {
   gpu::Kernel<AddParams> add;
   gpu::Kernel<ConvertParams> convert;
   gpu::Kernel<RandomFillParams> random_fill;
-  gpu::Kernel<ExchangeFlagParams> exchange_request, exchange_wait;
+  gpu::Kernel<ExchangeSendParams> exchange_send;
+  gpu::Kernel<ExchangeWaitParams> exchange_wait;
+  gpu::Kernel<ExchangeTakeParams> exchange_take;
   gpu::Kernel<ExchangeSumParams> exchange_sum;
   gpu::Kernel<GluParams> glu;
   gpu::Kernel<RouterFewParams> router_few;
