@@ -7,10 +7,11 @@ namespace firesteel::cuda {
 
 namespace {
 
-/// Copies between the GPU and page-locked memory, 16 bytes a thread and step where the length allows it. What is
-/// read never comes from a cache: the host may have written it since.
+/// Copies between the GPU and page-locked memory, 16 bytes a thread and step where the length allows it. What
+/// is read never comes from a cache: the host may have written it since.
 __device__ __forceinline__ void copy_part(const float* from, float* to, int64_t count) {
-  const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x, step = int64_t{gridDim.x} * blockDim.x;
+  const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x,
+                step = int64_t{gridDim.x} * blockDim.x;
   if (count % 4 == 0) {
 #pragma unroll 4
     for (int64_t i = first; i < count / 4; i += step)
@@ -23,7 +24,8 @@ __device__ __forceinline__ void copy_part(const float* from, float* to, int64_t 
 }  // namespace
 
 /// Takes the part to the host; the last block says so there, with the row length.
-extern "C" __global__ void __launch_bounds__(256) exchange_send(const __grid_constant__ ExchangeSendParams p) {
+extern "C" __global__ void __launch_bounds__(256)
+    exchange_send(const __grid_constant__ ExchangeSendParams p) {
   begin_kernel();
   copy_part(p.part, p.host, p.count);
   __threadfence_system();
@@ -34,8 +36,8 @@ extern "C" __global__ void __launch_bounds__(256) exchange_send(const __grid_con
   asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(p.flag), "r"(p.value) : "memory");
 }
 
-/// Waits for the sum and takes the flag back. The host always answers. One thread, and nothing is let in behind
-/// it: blocks that wait for another rank must not take a multiprocessor from a rank on the same GPU.
+/// Waits for the sum and takes the flag back. The host always answers. One thread, and nothing is let in
+/// behind it: blocks that wait for another rank must not take a multiprocessor from a rank on the same GPU.
 extern "C" __global__ void __launch_bounds__(1) exchange_wait(const __grid_constant__ ExchangeWaitParams p) {
   begin_kernel<false>();
   uint32_t value = 0;
@@ -44,7 +46,8 @@ extern "C" __global__ void __launch_bounds__(1) exchange_wait(const __grid_const
 }
 
 /// Takes the sum from the host.
-extern "C" __global__ void __launch_bounds__(256) exchange_take(const __grid_constant__ ExchangeTakeParams p) {
+extern "C" __global__ void __launch_bounds__(256)
+    exchange_take(const __grid_constant__ ExchangeTakeParams p) {
   begin_kernel();
   copy_part(p.host, p.part, p.count);
 }

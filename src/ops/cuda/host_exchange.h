@@ -1,11 +1,11 @@
 // The sum over ranks by way of page-locked host memory: a thread of the host that the GPU asks for each sum.
 //
-// A kernel copies the part to the host and raises a flag that carries the length, one more spins on another flag,
-// and a third takes the sum back; this thread sees the first flag, sums with the other ranks through the
-// Communicator, and raises the second. Both sides only ever touch memory, so a recorded forward holds the exchange
-// like any other op. Copy engines are left out: ranks of one process share their queues, in which the copy of a rank
-// that waits for another may stand before that one's. The thread sleeps while no forward runs, and always answers:
-// what a lost rank leaves undone is reported by finish().
+// A kernel copies the part to the host and raises a flag that carries the length, one more spins on another
+// flag, and a third takes the sum back; this thread sees the first flag, sums with the other ranks through
+// the Communicator, and raises the second. Both sides only ever touch memory, so a recorded forward holds the
+// exchange like any other op. Copy engines are left out: ranks of one process share their queues, in which
+// the copy of a rank that waits for another may stand before that one's. The thread sleeps while no forward
+// runs, and always answers: what a lost rank leaves undone is reported by finish().
 #pragma once
 
 #include <atomic>
