@@ -171,12 +171,14 @@ TEST(Layers, NormsGluAddGatherHead) {
 TEST(Layers, Router) {
   REQUIRE_CUDA();
   struct Case {
-    int32_t experts, top_k, groups, top_groups, hidden;
+    int32_t experts, top_k, groups, top_groups, hidden, rows;
   };
-  for (const Case c : {Case{288, 8, 1, 1, 512}, Case{288, 8, 1, 1, 4096}, Case{33, 33, 1, 1, 1088},
-                       Case{8, 2, 2, 1, 512}, Case{64, 6, 8, 3, 512}, Case{400, 40, 1, 1, 512}}) {
+  // The last has tiles for every multiprocessor; prompts with fewer go unit by unit.
+  for (const Case c :
+       {Case{288, 8, 1, 1, 512, 60}, Case{288, 8, 1, 1, 4096, 60}, Case{33, 33, 1, 1, 1088, 60},
+        Case{8, 2, 2, 1, 512, 60}, Case{64, 6, 8, 3, 512, 60}, Case{400, 40, 1, 1, 1088, 2300}}) {
     Random random;
-    const int32_t rows = 60, hidden = c.hidden;
+    const int32_t rows = c.rows, hidden = c.hidden;
     RawMatrix weight = RawMatrix::make(random, MatrixFormat::kBf16, c.experts, hidden);
     const Floats bias = random.normals(static_cast<size_t>(c.experts), 0.3),
                  x = bf16_normals(random, static_cast<size_t>(rows * hidden), 1.0);
@@ -205,7 +207,7 @@ TEST(Layers, Router) {
     Floats weights[2];
     run(*cpu_side(), 0, rows, idx[0], weights[0]);
     run(*cuda_side(), 0, rows, idx[1], weights[1]);
-    for (const int32_t count : {1, 5, 8, 30}) {
+    for (const int32_t count : {1, 5, 8, 30, 50}) {
       std::vector<int32_t> ids;
       Floats some;
       run(*cuda_side(), 7, count, ids, some);
@@ -216,7 +218,7 @@ TEST(Layers, Router) {
     // Scores of random rows are not closer than fp32 rounding more than once in thousands of rows.
     size_t different = 0;
     for (size_t j = 0; j < idx[0].size(); ++j) different += idx[0][j] != idx[1][j];
-    EXPECT_LE(different, 2u) << c.experts << " experts";
+    EXPECT_LE(different, 2u + static_cast<size_t>(rows) / 60) << c.experts << " experts";
     if (different == 0) expect_close(weights[1], weights[0], 3e-6, "router weights");
   }
 }

@@ -156,13 +156,13 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
     }
     const MatmulKernels& k = kernels_of(spec);
     const bool few = p.rows <= kFewRows && k.few1.function != nullptr;
-    int32_t span = few ? unit_span_of(spec, p) : 1;
+    int32_t span = few || p.unit_sums ? unit_span_of(spec, p) : 1;
     if (p.fold) {
       span = 0;
       for (int32_t s = 0, begin = 0; s < p.slices; begin = p.slice_end[s++])
         span += (p.slice_end[s] - begin + kUnit - 1) / kUnit;
     }
-    const bool by_unit = few && span > 1 && (exl3 || p.unit_sums);
+    bool by_unit = few && span > 1 && (exl3 || p.unit_sums);
     // Few units: more channels a block, so that no warp is idle.
     int32_t split = exl3 || by_unit || span < 2 ? 8 : span < 4 ? 4 : span < 8 ? 2 : 1;
     // Folded, the units of a block meet at once.
@@ -184,6 +184,11 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
       int64_t tiles = 0;
       for (size_t j = i; j < end; ++j) tiles += blocks_of(ws[j].spec.n, k.large_channels);
       large = tiles * blocks_of(p.rows, k.large_rows) * slices >= device_->info().multiprocessors;
+    }
+    // Narrow products of prompts: too few tiles to fill the GPU, unless each unit is a block's.
+    if (!few && p.unit_sums && !exl3 && span > 1) {
+      by_unit = blocks_of(spec.n, kBlockN) * blocks_of(p.rows, kRowsPerTile) * slices <
+                static_cast<unsigned>(device_->info().multiprocessors);
     }
     const int32_t channels = few ? kTileN * split * (wide ? 2 : 1) : large ? k.large_channels : kBlockN;
     MatmulParams q{};
@@ -234,9 +239,11 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
     }
     if (!few) {
       q.rows_inner = 1;  // the rows stay in L2 while the weights pass once
+      if (by_unit) q.unit_span = p.unit_span = span;
       const unsigned row_blocks = blocks_of(p.rows, large ? k.large_rows : kRowsPerTile);
       run(large ? k.large : k.many,
-          {{row_blocks, static_cast<unsigned>(blocks), slices}, 256, large ? k.large_shared : k.many_shared},
+          {{row_blocks, static_cast<unsigned>(blocks), slices * static_cast<unsigned>(std::max(1, q.unit_span))},
+           256, large ? k.large_shared : k.many_shared},
           q);
       i = end;
       continue;
