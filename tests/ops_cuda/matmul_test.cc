@@ -170,10 +170,16 @@ TEST(Matmul, ManyTilesHaveTheBitsOfFewRows) {
   struct Case {
     MatrixFormat format;
     int32_t bits, n, k, slices;
+    MatrixKeep keep = kStored;
   };
   for (const Case& c : {Case{MatrixFormat::kBf16, 0, 2310, 712, 1},
                         {MatrixFormat::kBf16, 0, 2304, 1280, 2},
+                        {MatrixFormat::kBf16, 0, 2310, 2688, 4},
+                        {MatrixFormat::kBf16, 0, 2304, 1408, 2, k4},
+                        {MatrixFormat::kBf16, 0, 2304, 2048, 4, k8},
+                        {MatrixFormat::kBf16, 0, 4096, 128, 2},
                         {MatrixFormat::kFp8Block, 0, 2310, 640, 1},
+                        {MatrixFormat::kFp8Block, 0, 2304, 1152, 2},
                         {kE, 4, 2432, 1280, 1},
                         {kE, 5, 2304, 1280, 4},
                         {kE, 6, 2304, 640, 2},
@@ -181,7 +187,8 @@ TEST(Matmul, ManyTilesHaveTheBitsOfFewRows) {
     Random random;
     Side& side = *cuda_side();
     side.reset();
-    RawMatrix raw = RawMatrix::make(random, c.format, c.n, c.k, c.bits, c.bits % 2 ? kM : kG);
+    RawMatrix raw =
+        RawMatrix::make(random, c.format, c.n, c.k, c.bits, c.bits % 2 ? kM : kG, nullptr, c.keep);
     raw.slice(c.slices);
     const Matrix m = side.load(raw);
     constexpr int32_t kAll = 1500;

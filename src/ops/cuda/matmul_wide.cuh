@@ -52,9 +52,14 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
   const MatrixRef& m = *work.matrix;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int tile0 = warp % kChannelWarps * kTiles, row_part = warp / kChannelWarps;
-  const int slice = blockIdx.z;
-  const int k_begin = p.slices ? p.slice_begin[slice] : 0, k_end = p.slices ? p.slice_end[slice] : m.k;
+  const bool two_slices = p.stash != nullptr;
+  const int slice = static_cast<int>(blockIdx.z) << two_slices;
+  const int last_slice = two_slices ? min(slice + 1, p.slices - 1) : slice;
+  const int k_begin = p.slices ? p.slice_begin[slice] : 0, k_end = p.slices ? p.slice_end[last_slice] : m.k;
   const int groups = group_count(m.k), n_groups = (k_end - k_begin + kGroupK - 1) / kGroupK;
+  // Groups of the first of two slices, 0 if there is one; units begin anew with the second.
+  const int first_end = last_slice > slice ? p.slice_end[slice] : k_end;
+  const int first_groups = first_end < k_end ? (first_end - k_begin) / kGroupK : 0;
   const int last_tile = (m.n + kTileN - 1) / kTileN - 1;
 
   // A warp copies whole tiles of 8 rows, in two planes of 32 columns.
@@ -138,11 +143,17 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
       }
     }
   };
+  const auto stash = [&](int i, int t) {
+    const int64_t block =
+        (static_cast<int64_t>(blockIdx.z) * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    return reinterpret_cast<float4*>(p.stash) + (block * kTiles * NT + i * NT + t) * kThreads + threadIdx.x;
+  };
   for (int g = -1; n_groups > 0;) {
     if (g >= 0) {
       step(Half<2>());
       step(Half<3>());
-      if ((g + 1) % kUnitGroups == 0 || g + 1 == n_groups) {
+      const int done = g + 1, of_slice = done > first_groups ? done - first_groups : done;
+      if (of_slice % kUnitGroups == 0 || done == first_groups || done == n_groups) {
 #pragma unroll
         for (int i = 0; i < kTiles; ++i) {
           float scale = Weights::kFactor;
@@ -159,7 +170,17 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
               acc[i][t][r] = 0.0f;
             }
         }
-        if (g + 1 == n_groups) break;
+        if (done == n_groups) break;
+        if (done == first_groups) {
+#pragma unroll
+          for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+            for (int t = 0; t < NT; ++t) {
+              float(&v)[4] = total[i][t];
+              *stash(i, t) = make_float4(v[0], v[1], v[2], v[3]);
+              v[0] = v[1] = v[2] = v[3] = 0.0f;
+            }
+        }
       }
       // Since the barrier nobody reads this stage any more.
       stage_in(now, g + kStages < n_groups);
@@ -175,10 +196,20 @@ __device__ __forceinline__ void matmul_wide(const MatmulParams& p) {
   }
   copy_async_wait<0>();
   __syncthreads();
+  if (first_groups > 0) {
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+      for (int t = 0; t < NT; ++t) {
+        const float4 s = *stash(i, t);
+        float(&v)[4] = total[i][t];
+        v[0] = s.x + v[0], v[1] = s.y + v[1], v[2] = s.z + v[2], v[3] = s.w + v[3];
+      }
+  }
   // Eight rows at a time through shared memory of the warp's own, so that stores are whole sectors.
   constexpr int kChannels = kTiles * kTileN, kPitch = kChannels + 4;
   float* tile = reinterpret_cast<float*>(shared4) + warp * 8 * kPitch;
-  const Output4 out = output_of(p, work, slice);
+  const Output4 out = output_of(p, work, blockIdx.z);
 #pragma unroll
   for (int t = 0; t < NT; ++t) {
 #pragma unroll

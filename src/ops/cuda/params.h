@@ -61,6 +61,20 @@ struct ExpertItem {
   int32_t expert, first, count, pad;
 };
 
+/// Down products of experts, added where they are computed: the block of an expert and row waits until those
+/// of the row's experts of lower id have added theirs, slice by slice. Blocks start in the order of the
+/// experts, so what one waits for has started before it.
+struct OrderedSum {
+  const int32_t*
+      source;           // [pairs] row · top_k + place of each pair; nullptr: products are stored as they are
+  const float* weight;  // [rows, top_k]
+  float* acc;           // [slices, rows, n] sums so far
+  int32_t* done;        // [slices, n / 128, rows] experts of a row that are in acc; zero before
+  const float* shared;  // [slices, rows, n] the shared expert's, added last; or nullptr
+  float* part;          // [rows, n] the slices' sum
+  int32_t rows, top_k;
+};
+
 struct MatmulParams {
   const Bits16* x;
   void* y;
@@ -87,10 +101,15 @@ struct MatmulParams {
   const ExpertItem* items;
   const int32_t* item_count;
   const MatrixRef* table;
-  const int32_t* pair_row;  // row of x of each pair; nullptr: the pair's index
+  const int32_t* pair_row;  // pair_div · row of x of each pair; nullptr: the pair's index
+  int32_t pair_div;
   int32_t table_stride;
   int32_t x_part_stride;  // rows of x between parts (gate and up rotated apart), 0: shared
   int32_t apart;          // 1: x and y of every matrix are its own, in io (no slices, bf16 outputs)
+  // Prompts: a block takes slices 2·blockIdx.z and the next, which begins where it ends, and adds them; the
+  // sums of the first lie here meanwhile, kWideRows · kBlockN a block. nullptr: each slice is a block's.
+  float* stash;
+  OrderedSum ordered;  // blockIdx.z then counts groups of gridDim.x column blocks
   MatrixRef parts[kMaxJoined];
   PartIo io[kMaxJoined];
 };
@@ -210,12 +229,12 @@ struct CombineParams {  // slices (and experts) to one partial sum
 
 struct GroupParams {     // (row, expert) pairs sorted by expert
   const int32_t* idx;    // [rows, top_k]
+  int32_t* pair_source;  // [pairs] row · top_k + place
   int32_t* pair_of;      // [rows, top_k]
-  int32_t* pair_row;     // [pairs]
+  int32_t* pair_row;     // [pairs], with the next, or neither
   int32_t* pair_expert;  // [pairs]
   ExpertItem* items;
   int32_t* item_count;
-  int32_t* counts;  // [experts + 1] offsets
   int32_t rows, top_k, experts, rows_per_item;
 };
 
