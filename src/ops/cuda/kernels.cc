@@ -188,6 +188,7 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("absorb_many", k.absorb_many));
   RETURN_IF_ERROR(loader.get("expand_few", k.expand_few));
   RETURN_IF_ERROR(loader.get("expand_many", k.expand_many));
+  RETURN_IF_ERROR(loader.open("attend"));
   RETURN_IF_ERROR(loader.get("attend_chunk", k.attend_chunk, kAttendShared));
   RETURN_IF_ERROR(loader.get("attend_chunk_fp8", k.attend_chunk_fp8, kAttendShared));
   RETURN_IF_ERROR(loader.get("attend_row", k.attend_row, kAttendShared));
