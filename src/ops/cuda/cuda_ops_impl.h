@@ -199,6 +199,8 @@ class CudaOps final : public Ops, public Drawer {
   void hyper_mix(const HyperSite& w, const float* y, Act* streams, Act* x, float* post, float* comb);
   HyperFinishParams hyper_finish_params(const HyperSite& w, const Act* streams, Act* x, float* post,
                                         float* comb) const;
+  /// Rows of a prompt that KDA takes at a time: what is prepared of them stays in L2.
+  int32_t kda_piece(int32_t heads) const;
   void run_combine(const CombineParams& c);
   /// Sums slices to `part`.
   void combine_slices(const float* slices, int64_t stride, int32_t count, int32_t rows, int32_t n,

@@ -155,6 +155,8 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("hyper_finish_8k", k.hyper_finish_8k));
   RETURN_IF_ERROR(loader.get("hyper_finish_any", k.hyper_finish_any));
   RETURN_IF_ERROR(loader.get("hyper_post", k.hyper_post));
+  RETURN_IF_ERROR(loader.open("hyper_many"));
+  RETURN_IF_ERROR(loader.get("hyper_many", k.hyper_many));
   RETURN_IF_ERROR(loader.open("router"));
   RETURN_IF_ERROR(loader.get("router_few", k.router_few));
   RETURN_IF_ERROR(loader.get("router_pick_320", k.router_pick_320));
@@ -168,10 +170,12 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("exl3_finish", k.exl3_finish));
   RETURN_IF_ERROR(loader.open("experts_begin"));
   RETURN_IF_ERROR(loader.get("experts_begin", k.experts_begin));
-  RETURN_IF_ERROR(loader.open("kda"));
+  RETURN_IF_ERROR(loader.open("kda_prompt"));
   RETURN_IF_ERROR(loader.get("kda_prepare", k.kda_prepare));
-  RETURN_IF_ERROR(loader.get("kda_recur", k.kda_recur));
   RETURN_IF_ERROR(loader.get("kda_out", k.kda_out));
+  RETURN_IF_ERROR(loader.open("kda_recur"));
+  RETURN_IF_ERROR(loader.get("kda_recur", k.kda_recur));
+  RETURN_IF_ERROR(loader.open("kda_few"));
   RETURN_IF_ERROR(loader.get("kda_few", k.kda_few));
   RETURN_IF_ERROR(loader.open("index"));
   RETURN_IF_ERROR(loader.get("latent_append", k.latent_append));

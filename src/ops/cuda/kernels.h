@@ -30,6 +30,7 @@ struct Kernels {
   gpu::Kernel<EmbedParams> embed, mtp_input;
   gpu::Kernel<HyperMixParams> hyper_mix;
   gpu::Kernel<HyperFinishParams> hyper_finish_any, hyper_finish_4k, hyper_finish_8k;
+  gpu::Kernel<HyperManyParams> hyper_many;
   gpu::Kernel<HyperPostParams> hyper_post;
   gpu::Kernel<RmsParams> rms_norm;
   gpu::Kernel<HeadInputParams> head_input;

@@ -39,6 +39,16 @@ struct HyperFinishParams {
   float rms_eps;
 };
 
+// Prompts in one launch: so many rows go to so many blocks, which share `sums` floats a row and block.
+inline constexpr int kHyperManyHidden = 4096, kHyperManyRows = 32, kHyperManyBlocks = 16, kHyperManySums = 32;
+inline constexpr int kHyperManyTiles = 2048;  // of rows, at most
+
+struct HyperManyParams {
+  HyperMixParams mix;        // sums: scratch [tiles, kHyperManyBlocks, kHyperManyRows, kHyperManySums]
+  HyperFinishParams finish;  // z: not used
+  float* squares;            // scratch [tiles, kHyperManyRows, kHyperManyBlocks]
+};
+
 struct HyperPostParams {
   const float* y;
   const float* post;
@@ -116,9 +126,11 @@ struct KdaParams {
   const float* o_norm;
   uint8_t* state;
   int64_t slot_stride;
-  float* records;  // scratch [heads, rows, kKdaRecord] and kKdaAhead records more
-  float* o;        // scratch [rows, heads, kKdaWidth]
-  int32_t rows, heads, dim, taps;
+  float* records;       // scratch [heads, rows, kKdaRecord] and kKdaAhead records more
+  float* o;             // scratch [rows, heads, kKdaWidth]
+  int32_t first, rows;  // a prompt goes in pieces of the batch: these rows
+  int32_t heads, dim, taps;
+  int32_t run;  // rows of a warp of kda_prepare, at most 32
   float lower_bound, rms_eps;
 };
 
