@@ -191,6 +191,8 @@ class CudaOps final : public Ops, public Drawer {
   bool large_fits(const MatmulKernels& k, int64_t channel_tiles, int32_t rows, int64_t slices) const;
   /// Units of the longest slice.
   static int32_t unit_span_of(const MatrixSpec& spec, const Product& p);
+  /// A launch of k.ring: `tiles` in all, `units` each; `parts` of K apart.
+  void run_ring(const MatmulKernels& k, MatmulParams& q, int32_t tiles, int32_t units, unsigned parts);
   /// y of matrices that share x, side by side; EXL3 inputs are rotated into scratch.
   void products(std::span<const Matrix> ws, Product& p);
   void product_f32(const Matrix& w, const Product& p, int32_t column);

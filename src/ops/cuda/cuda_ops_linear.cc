@@ -9,8 +9,9 @@
 namespace firesteel::cuda {
 
 namespace {
-constexpr int32_t kFewWarps = 8;  // of a block of the kernels for few rows
-}
+constexpr int32_t kFewWarps = 8;        // of a block of the kernels for few rows
+constexpr int32_t kRingMostUnits = 64;  // of a tile, so that their sums fit twice
+}  // namespace
 
 int32_t CudaOps::kind_of(const MatrixSpec& s) {
   return s.format == MatrixFormat::kExl3 ? s.bits + 16 * static_cast<int32_t>(s.codebook) : 0;
@@ -183,13 +184,15 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
     const auto slices = static_cast<unsigned>(p.fold         ? 1
                                               : p.neighbours ? (p.slices + 1) / 2
                                                              : std::max(1, p.slices));
-    // Narrowed matrices are so small that inputs and a block's beginning and end count: two tiles a warp,
-    // where that leaves every multiprocessor enough blocks. The same sums in the same order.
+    // Large narrowed matrices are bound by decoding: two tiles a warp share the inputs. The same sums in the
+    // same order.
     int64_t two_tile_blocks = 0;
     for (size_t j = i; j < end; ++j)
       two_tile_blocks += blocks_of(ws[j].spec.n, 2 * kTileN * std::min(split, 4));
     const bool two = few && p.rows <= 8 && k.few1_two.function != nullptr &&
                      two_tile_blocks * slices >= 2 * device_->info().multiprocessors;
+    const bool ring =
+        !two && p.rows <= 8 && k.ring.function != nullptr && (by_unit || span <= kRingMostUnits);
     const bool wide =
         two || (few && p.rows > 8 && !exl3);  // two tiles a warp share the inputs of up to 32 rows
     if (wide) split = std::min(split, 4);
@@ -203,7 +206,10 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
       by_unit = blocks_of(spec.n, kBlockN) * blocks_of(p.rows, kRowsPerTile) * slices <
                 static_cast<unsigned>(device_->info().multiprocessors);
     }
-    const int32_t channels = few ? kTileN * split * (wide ? 2 : 1) : large ? k.large_channels : kBlockN;
+    const int32_t channels = ring    ? kTileN
+                             : few   ? kTileN * split * (wide ? 2 : 1)
+                             : large ? k.large_channels
+                                     : kBlockN;
     MatmulParams q{};
     q.x = p.x;
     q.ldx = p.ldx;
@@ -283,11 +289,17 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
         p.unit_span = span;
       }
     }
+    const unsigned parts = by_unit ? slices * static_cast<unsigned>(span) : slices;
+    if (ring) {
+      run_ring(k, q, blocks, by_unit ? 1 : span, parts);
+      i = end;
+      continue;
+    }
     const bool one = p.rows <= 8;
     run(two   ? k.few1_two
         : one ? k.few1
               : k.few4,
-        {{static_cast<unsigned>(blocks), 1, by_unit ? slices * static_cast<unsigned>(span) : slices},
+        {{static_cast<unsigned>(blocks), 1, parts},
          256,
          two   ? k.few1_two_shared
          : one ? k.few1_shared

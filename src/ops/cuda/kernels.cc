@@ -60,6 +60,13 @@ Status load_two_tiles(Loader& loader, const char* name, MatmulKernels& k) {
   return loader.get(name, k.few1_two, k.few1_two_shared);
 }
 
+/// From the file opened last.
+Status load_ring(Loader& loader, const char* name, int32_t groups, unsigned group_bytes, MatmulKernels& k) {
+  k.ring_groups = groups;
+  k.ring_chunk = static_cast<unsigned>(groups) * group_bytes;
+  return loader.get(name, k.ring, kRingMostShared);
+}
+
 struct Exl3Names {
   int codebook, bits;
   const char *file, *few1, *few4, *many, *rows, *gate_up, *down;
@@ -121,6 +128,7 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   Loader loader(device, k.modules);
   RETURN_IF_ERROR(load_dense(loader, "matmul_bf16", "matmul_bf16_few1", "matmul_bf16_few4",
                              "matmul_bf16_many", "matmul_bf16_wide", 2048, k.bf16));
+  RETURN_IF_ERROR(load_ring(loader, "matmul_bf16_ring", 1, 2048, k.bf16));
   RETURN_IF_ERROR(load_dense(loader, "matmul_fp8", "matmul_fp8_few1", "matmul_fp8_few4", "matmul_fp8_many",
                              "matmul_fp8_wide", 1024, k.fp8));
   RETURN_IF_ERROR(load_dense(loader, "matmul_fp8_rows", "matmul_fp8_rows_few1", "matmul_fp8_rows_few4",
@@ -129,6 +137,7 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(load_dense(loader, "matmul_q4", "matmul_q4_few1", "matmul_q4_few4", "matmul_q4_many",
                              "matmul_q4_wide", kQ4GroupBytes, k.q4));
   RETURN_IF_ERROR(load_two_tiles(loader, "matmul_q4_few1_two", k.q4));
+  RETURN_IF_ERROR(load_ring(loader, "matmul_q4_ring", 4, kQ4GroupBytes, k.q4));
   RETURN_IF_ERROR(load_exl3(loader, k));
   RETURN_IF_ERROR(loader.open("matvec_f32"));
   RETURN_IF_ERROR(loader.get("matvec_f32", k.matvec_f32));

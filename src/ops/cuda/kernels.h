@@ -20,6 +20,9 @@ struct MatmulKernels {
   int32_t large_rows = 0, large_channels = 0;  // of a block of `large`
   gpu::Kernel<MatmulParams> few1_two;          // narrowed only: as few1 with two tiles of channels a warp
   unsigned few1_two_shared = 0;
+  gpu::Kernel<MatmulParams> ring;  // bf16 and 4 bits: dense products of up to eight rows (matmul_ring.cuh)
+  unsigned ring_chunk = 0;         // bytes that a warp copies at once
+  int32_t ring_groups = 0;         // in that many groups
 };
 
 struct Kernels {

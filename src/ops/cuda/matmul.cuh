@@ -7,6 +7,9 @@
 // matmul_few, at most 8·NT rows: the warps of a block take the units of its channels in turn, the sums meet
 // in shared memory; or every block takes one unit and stores its sums for whoever adds them (unit_span).
 //
+// matmul_ring (matmul_ring.cuh: bf16, and smaller matrices in 4 bits), at most 8 rows: the same, but blocks
+// share all tiles of a launch evenly and weights come by asynchronous copies.
+//
 // matmul_many, tiles of 64 rows: a warp owns 16 channels over all of K; rows are staged by asynchronous
 // copies. Where there are enough tiles for every multiprocessor, matmul_wide (bf16, FP8: tiles of 128 rows,
 // weights staged too) and matmul_exl3_rows (EXL3, and all experts in it) take its place.

@@ -24,6 +24,10 @@ inline constexpr int kWideRows = 128,
 inline constexpr int kExl3Rows = 64;
 inline constexpr int kExl3ItemRows = 72;  // of an expert, that a block of it may take
 inline constexpr unsigned kExl3RowsShared = 2 * kExl3Rows * 256 + 2 * kExl3Rows * (kBlockN + 4) * 4;
+// Up to eight rows (matmul_ring.cuh): warps of a block, pieces of weights that each has room for, shared
+// memory of a block and of it for sums, where one tile's take no more.
+inline constexpr int kRingWarps = 8, kRingStages = 5;
+inline constexpr unsigned kRingMostShared = 99 << 10, kRingSums = 9 << 10;
 inline constexpr int kMaxJoined = 8;
 inline constexpr int kMaxFewPairs = 1024;  // routed pairs of few rows
 // Narrowed weights (quant/narrow.h) are decoded times 2^-kNarrowShift, and sums multiplied by 2^kNarrowShift:
@@ -105,6 +109,9 @@ struct MatmulParams {
   int32_t pair_div;
   int32_t table_stride;
   int32_t x_part_stride;  // rows of x between parts (gate and up rotated apart), 0: shared
+  int32_t tiles;          // ring: of all parts, whose block_begin counts tiles
+  int32_t round_tiles;    // ring: tiles of a block whose sums meet at once
+  int32_t ring_stages;    // ring: chunks of a warp that shared memory has room for
   int32_t apart;          // 1: x and y of every matrix are its own, in io (no slices, bf16 outputs)
   // Prompts: a block takes slices 2·blockIdx.z and the next, which begins where it ends, and adds them; the
   // sums of the first lie here meanwhile, kWideRows · kBlockN a block. nullptr: each slice is a block's.
