@@ -32,7 +32,8 @@ LayerCase make_setup(Random& random, LayerCase s) {
   for (size_t i = 0; i < t && s.latents != LayerCase::kNormals; ++i) {  // a zero row among others
     const int down = s.latents == LayerCase::kTiny ? 95 : static_cast<int>(random.between(0, 13));
     const float factor = i % 17 == 5 ? 0.0f : std::ldexp(1.0f, -down);
-    for (size_t j = 0; j < static_cast<size_t>(s.latent); ++j) s.c[i * static_cast<size_t>(s.latent) + j] *= factor;
+    for (size_t j = 0; j < static_cast<size_t>(s.latent); ++j)
+      s.c[i * static_cast<size_t>(s.latent) + j] *= factor;
   }
   s.ki = bf16_normals(random, t * dim, 1.0);
   s.ga = bf16_normals(random, t * dim, 1.0);

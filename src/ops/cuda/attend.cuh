@@ -53,11 +53,80 @@ struct TokenList {
   }
 };
 
-/// Scores and their exponentials are in powers of two: the scale has log2 e in it.
+/// Scores and their exponentials are in powers of two: the scale has log2 e in it. Below 2^-126: 0.
 __device__ __forceinline__ float exp2_fast(float v) {
   float r;
-  asm("ex2.approx.f32 %0, %1;" : "=f"(r) : "f"(v));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
   return r;
+}
+
+constexpr int kMixWarps = 8, kScoreWarps = 4, kSlots = 4;
+constexpr int kMixThreads = 32 * kMixWarps, kScoreThreads = 32 * kScoreWarps;
+constexpr int kAllThreads = kMixThreads + kScoreThreads;
+constexpr float kSlack = 8.0f;  // M moves on when a score passes it by more
+
+template <bool kFp8>
+constexpr int kBlock = kFp8 ? 32 : 16;  // tokens staged together
+template <bool kFp8>
+constexpr int kSliceBytes = kFp8 ? 128 : 256;
+template <bool kFp8>  // of a token in shared memory: eight tokens fall into distinct banks
+constexpr int kPitch = 4 * kSliceBytes<kFp8> + 16;
+
+template <bool kFp8>
+struct AttendShared {
+  uint8_t latents[kSlots][kBlock<kFp8>][kPitch<kFp8>];
+  uint32_t scale[kSlots][32];             // FP8: the tokens' scale bytes
+  float score[4][kHeads * kBlock<kFp8>];  // of each slice
+  // Of even and odd blocks:
+  Bits16 weight[2][kHeads * kBlock<kFp8>];
+  float rescale[2][kHeads], merge_old[2][kHeads], merge_new[2][kHeads];
+  uint64_t rescales[2];  // a byte a warp: some head's M has moved on
+  float total[kHeads];
+  uint32_t query_exponent[4][kHeads];
+};
+static_assert(sizeof(AttendShared<true>) <= kAttendShared && sizeof(AttendShared<false>) <= kAttendShared);
+static_assert(kAttendShared <= 99 * 1024);
+
+/// Where a head's token lies, so that what a warp reads or writes together falls into distinct banks.
+template <bool kFp8>
+__device__ __forceinline__ int weight_at(int head, int token) {
+  return head * kBlock<kFp8> + (token ^ 8 * (kFp8 ? (head >> 1) & 3 : (head >> 2) & 1));
+}
+template <bool kFp8>
+__device__ __forceinline__ int score_at(int head, int token) {
+  return head * kBlock<kFp8> + (token ^ (8 * ((head >> 1) & 1) + (kFp8 ? 16 * (head & 1) : 0)));
+}
+
+// Barriers; 0 is __syncthreads.
+enum Barrier {
+  kScored = 1,   // a block's slices are there
+  kRead = 2,     // and have been read
+  kMixed = 3,    // two, of even and odd blocks: its latents have been mixed
+  kWeights = 5,  // of the mixing warps: weights are there
+  kQueries = 6   // of the scoring warps: queries' exponents are there
+};
+__device__ __forceinline__ void barrier_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+/// Without a branch, which would keep what stands before it from running beside what follows.
+__device__ __forceinline__ void barrier_arrive_if(bool wanted, int id, int threads) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n@p bar.arrive %1, %2;\n}" ::"r"(
+                   static_cast<uint32_t>(wanted)),
+               "r"(id), "r"(threads)
+               : "memory");
+}
+
+/// The tokens of a thread block, from a multiple of kChunk on.
+struct Work {
+  int row, head0, heads, begin, end;
+};
+template <bool kFp8>
+__device__ __forceinline__ unsigned slot_of(int block) {
+  static_assert(kChunk % (kSlots * kBlock<kFp8>) == 0);
+  return static_cast<unsigned>(block) / kBlock<kFp8> % kSlots;
 }
 
 }  // namespace firesteel::cuda
