@@ -19,6 +19,7 @@ struct ExpertCase {
   int32_t hidden = 512, width = 256;
   bool mixed = false;  // up of every other expert has one bit more than its gate
   MatrixKeep shared_keep = MatrixKeep::kStored;
+  int32_t down_more_bits = 0;  // than gate and up
 };
 void PrintTo(const ExpertCase& c, std::ostream* out) {
   *out << "format " << static_cast<int>(c.format) << " bits " << c.bits << " slices " << c.slices
@@ -41,7 +42,7 @@ Layer make_layer(Random& random, const ExpertCase& c) {
     const RawMatrix* suh = c.shared_suh && e > 0 ? &l.gate[0] : nullptr;
     l.gate.push_back(make(c.width, c.hidden, suh));
     l.up.push_back(make(c.width, c.hidden, c.shared_suh ? &l.gate[0] : nullptr, c.mixed ? e % 2 : 0));
-    l.down.push_back(make(c.hidden, c.width, nullptr));
+    l.down.push_back(make(c.hidden, c.width, nullptr, c.down_more_bits));
     l.down.back().slice(c.slices);
   }
   const auto shared = [&](int32_t n, int32_t k) {
@@ -159,8 +160,8 @@ TEST_P(Experts, MatchTheDefinitionAndDoNotDependOnTheBatch) {
                      "rows alone");
   }
   // Blocks that meet arrive in any order: the sums must not show it.
-  for (int32_t repeat = 0; repeat < 10; ++repeat) {
-    const int32_t rows = repeat % 2 == 0 ? 8 : 1;
+  for (int32_t repeat = 0; repeat < 12; ++repeat) {
+    const int32_t rows = repeat % 3 == 0 ? 8 : repeat % 3 == 1 ? 1 : 32;
     expect_same_bits(run(*cuda_side(), cuda.w, 40, rows),
                      Floats(whole.begin() + 40 * c.hidden, whole.begin() + (40 + rows) * c.hidden),
                      "once more");
@@ -241,6 +242,12 @@ INSTANTIATE_TEST_SUITE_P(
         ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMul1, 4096, 1024, false,
                    MatrixKeep::kQ4},
         ExpertCase{MatrixFormat::kExl3, false, true, 1, 3, Codebook::kMcg, 640, 384, false, MatrixKeep::kQ4},
+        // Many blocks, more than a GPU takes in at once.
+        ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg, 4096, 1024, false, MatrixKeep::kQ4},
+        // More than eight units of K.
+        ExpertCase{MatrixFormat::kExl3, true, false, 4, 3, Codebook::kMul1, 4736, 384},
+        ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg, 1664, 1408, false, MatrixKeep::kQ4,
+                   1},
         ExpertCase{MatrixFormat::kExl3, true, true, 2, 4, Codebook::kMcg, 512, 256, false,
                    MatrixKeep::kFp8}));
 

@@ -31,6 +31,7 @@ Result<std::unique_ptr<CudaOps>> CudaOps::make(int ordinal, KvFormat kv, Exchang
                    ops->device_->allocate_pinned(kDrawStagingBytes, "the host copy of drawn tokens"));
   ASSIGN_OR_RETURN(ops->bound_, ops->device_->allocate(kBoundBytes, "the batch tables"));
   ASSIGN_OR_RETURN(ops->tables_, ops->device_->allocate(kTableBytes, "the expert tables"));
+  ASSIGN_OR_RETURN(ops->picks_, ops->device_->allocate(kPicksSize * sizeof(int32_t), "the router's choice"));
   ASSIGN_OR_RETURN(ops->bound_copied_, ops->device_->event(false));
   return ops;
 }

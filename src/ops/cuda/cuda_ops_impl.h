@@ -270,7 +270,7 @@ class CudaOps final : public Ops, public Drawer {
   gpu::Stream stream_;
   Kernels kernels_;
   std::vector<gpu::Buffer> owned_;
-  gpu::Buffer own_scratch_, staging_, bound_, tables_;
+  gpu::Buffer own_scratch_, staging_, bound_, tables_, picks_;
   gpu::Buffer draw_staging_;  // page-locked: what draws ask for, then their answers
   gpu::Event bound_copied_;
   LoadingPool loadings_;

@@ -109,14 +109,24 @@ Status load_exl3(Loader& loader, Kernels& kernels) {
     if (n.few1 != nullptr) {
       RETURN_IF_ERROR(loader.get(n.few1, k.few1, k.few1_shared));
       RETURN_IF_ERROR(loader.get(n.few4, k.few4, k.few4_shared));
-      RETURN_IF_ERROR(loader.get(n.gate_up, k.gate_up));
-      RETURN_IF_ERROR(loader.get(n.down, k.down));
       k.large_rows = kExl3Rows;
       k.large_channels = 2 * kBlockN;
       k.large_shared = kExl3RowsShared;
       RETURN_IF_ERROR(loader.get(n.rows, k.large, k.large_shared));
     }
     RETURN_IF_ERROR(loader.get(n.many, k.many, k.many_shared));
+  }
+  open = {};
+  for (const Exl3Names& n : kExl3) {
+    if (n.gate_up == nullptr) continue;
+    const std::string_view file = n.codebook == 1 ? "experts_few_mcg" : "experts_few_mul1";
+    if (open != file) {
+      RETURN_IF_ERROR(loader.open(file));
+      open = file;
+    }
+    MatmulKernels& k = kernels.exl3[static_cast<size_t>(n.codebook)][static_cast<size_t>(n.bits)];
+    RETURN_IF_ERROR(loader.get(n.gate_up, k.gate_up));
+    RETURN_IF_ERROR(loader.get(n.down, k.down));
   }
   return {};
 }

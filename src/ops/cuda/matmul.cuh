@@ -17,7 +17,6 @@
 // Formats differ in the Weights type: how a packed group (16 channels × 64 columns) is read and decoded.
 #pragma once
 
-#include "ops/cuda/experts_few.cuh"
 #include "ops/cuda/matmul_exl3_rows.cuh"
 #include "ops/cuda/matmul_few.cuh"
 #include "ops/cuda/matmul_many.cuh"
@@ -32,13 +31,3 @@
 // Three blocks a multiprocessor.
 #define FS_KERNEL_NARROW(NAME) \
   extern "C" __global__ void __launch_bounds__(256, 3) NAME(const __grid_constant__ MatmulParams p)
-// The experts of few rows (experts_few.cuh), four blocks a multiprocessor: at most 64 registers.
-#define FS_EXPERT_KERNELS(NAME, WEIGHTS)                                         \
-  extern "C" __global__ void __launch_bounds__(256, 4)                           \
-      experts_exl3_##NAME##_gate_up(const __grid_constant__ ExpertFewParams p) { \
-    expert_gate_up<WEIGHTS>(p);                                                  \
-  }                                                                              \
-  extern "C" __global__ void __launch_bounds__(256, 4)                           \
-      experts_exl3_##NAME##_down(const __grid_constant__ ExpertFewParams p) {    \
-    expert_down<WEIGHTS>(p);                                                     \
-  }

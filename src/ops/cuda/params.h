@@ -178,11 +178,12 @@ struct alignas(16) FewItem {
   int32_t count, pad;
   int32_t pair[8], row[8];  // beyond count: the first again; a pair is row · top_k + its place
 };
+inline constexpr int kReadyPitch = 8;  // of counters that blocks wait at
 
 struct ExpertFewParams {
-  const FewItem* items;
-  const int32_t*
-      idx;  // one row: its experts, whose weights are asked for before the items are there; or nullptr
+  const FewItem* items;    // or, at one row, its experts as they come:
+  const int32_t* idx;      // from before, or
+  const int32_t* picks;    // published by the router (RouterParams); or nullptr
   const MatrixRef* table;  // expert e: gate, up, down at 3·e
   const Bits16* x;         // rotated: [rows, k] or, by pair, [2][pairs, k]
   float* sums;             // [units, pairs, 2·width]
@@ -190,6 +191,7 @@ struct ExpertFewParams {
   float* slices;           // [slices, pairs, hidden]
   int64_t unit_stride, slice_stride;
   int32_t* counters;      // [items, gate blocks]
+  int32_t* ready;         // [items · kReadyPitch]: blocks of activations that are there
   int32_t* row_counters;  // [rows, down blocks]
   const float* weight;    // [rows, top_k]
   float* part;            // [rows, hidden]
