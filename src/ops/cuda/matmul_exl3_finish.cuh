@@ -8,6 +8,7 @@
 #pragma once
 
 #include "ops/cuda/matmul_common.cuh"
+#include "ops/cuda/meeting.cuh"
 
 namespace firesteel::cuda {
 
@@ -122,15 +123,6 @@ __device__ __forceinline__ void finish_rows(const MatmulParams& p, const BlockWo
   }
 }
 
-__device__ __forceinline__ int load_acquire(const int32_t* p) {
-  int v;
-  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
-  return v;
-}
-__device__ __forceinline__ void store_release(int32_t* p, int v) {
-  asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
-}
-
 /// The same for an expert's down product, which is added to the sums of its rows (OrderedSum): experts in
 /// ascending order within a slice, then the shared expert, then the slices, as combine_columns adds them.
 __device__ __forceinline__ void finish_ordered(const MatmulParams& p, const BlockWork& w, uint8_t* sums,
@@ -203,7 +195,7 @@ __device__ __forceinline__ void finish_ordered(const MatmulParams& p, const Bloc
     }
   }
   __syncwarp();
-  if (real && !last && (threadIdx.x & 3) == 0) store_release(done, place + 1);
+  if (real && !last && (threadIdx.x & 3) == 0) publish(done, place + 1);
 }
 
 /// The same for gate and up of an expert (refs: gate, up, down): what expert_act does follows at once, and
