@@ -68,6 +68,8 @@ RunArguments parse_run_arguments(int argc, char** argv) {
       out.model = argv[i + 1];
     } else if (name == "--device") {
       out.device = argv[i + 1];
+    } else if (name == "--ranks") {
+      out.ranks = std::atoi(argv[i + 1]);
     } else if (name == "--requests") {
       out.requests = std::atoi(argv[i + 1]);
     } else if (name == "--first") {
@@ -77,9 +79,12 @@ RunArguments parse_run_arguments(int argc, char** argv) {
     }
   }
   ok = ok && (out.device == "cpu" || out.device == "cuda" || out.device == "cuda-nccl");
+  ok = ok && (out.ranks == 0 || out.ranks == 2 || out.ranks == 4);
   if (ok && out.first >= 0 && out.requests >= 1) return out;
-  std::fprintf(stderr, "usage: %s [--model NAME] [--device cpu|cuda|cuda-nccl] [--first I] [--requests N]\n",
-               argv[0]);
+  std::fprintf(
+      stderr,
+      "usage: %s [--model NAME] [--device cpu|cuda|cuda-nccl] [--ranks 2|4] [--first I] [--requests N]\n",
+      argv[0]);
   std::exit(2);
 }
 

@@ -30,10 +30,11 @@ std::vector<Ids> serve(Model& model, const std::vector<GenerationRequest>& reque
                        RankGroup* group = nullptr);
 EngineConfig serve_config(const std::vector<GenerationRequest>& requests, int32_t streams);
 
-/// --model NAME --device cpu|cuda|cuda-nccl --first I --requests N, with tiny, cpu, 0 and 320 where they are
-/// left out.
+/// --model NAME --device cpu|cuda|cuda-nccl --ranks R --first I --requests N, with tiny, cpu, all, 0 and 320
+/// where they are left out.
 struct RunArguments {
   std::string model = "tiny", device = "cpu";
+  int ranks = 0;  // all numbers of them
   int first = 0, requests = 320;
 };
 /// Ends the program with code 2 and one line when they make no sense.

@@ -1,5 +1,5 @@
 // Several ranks in one process, each with its own part of a model, its own backend and its own thread, linked
-// through threads, shared memory or TCP as processes would be.
+// through threads, shared memory or TCP as processes would be; or in processes of their own.
 #pragma once
 
 #include <functional>
@@ -43,5 +43,15 @@ std::vector<RankModel> load_rank_models(const std::string& name, int ranks,
 std::vector<Ids> serve_on_ranks(std::vector<RankModel>& ranks,
                                 std::vector<std::unique_ptr<Communicator>> comms,
                                 const std::vector<GenerationRequest>& requests, int32_t streams);
+
+/// The same, with each rank in a process of its own that loads its part (this one is rank 0). For ranks that
+/// share a GPU: within one process they share a context of the driver, which instantiates a graph only when
+/// nothing of the context runs, and a rank that waits for another does run. Links: shared memory and TCP.
+std::vector<Ids> serve_on_processes(const std::string& model, const std::string& device, int ranks,
+                                    TestLink link, const std::vector<GenerationRequest>& requests,
+                                    int32_t streams);
+/// What main() does with the arguments that serve_on_processes starts this program with again; -1: none of
+/// its.
+int run_member(int argc, char** argv);
 
 }  // namespace firesteel

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "ops_cuda/both.h"
 
@@ -19,6 +20,7 @@ Floats rows_of(const Floats& v, size_t first, size_t rows, size_t n) {
 struct LayerCase {
   int32_t heads = 4, index_heads = 16, dim = 128, kpool = 4, top = 16, latent = 512, qk = 256, v = 256;
   int32_t tokens = 300;
+  enum { kNormals, kManyMagnitudes, kTiny } latents = kNormals;
   Floats c, ki, ga, qi, hw, q, norm_w, norm_b, ape;
   RawMatrix kv_b;
 };
@@ -27,6 +29,12 @@ LayerCase make_setup(Random& random, LayerCase s) {
   const auto t = static_cast<size_t>(s.tokens);
   const auto dim = static_cast<size_t>(s.dim);
   s.c = bf16_normals(random, t * static_cast<size_t>(s.latent), 1.0);
+  for (size_t i = 0; i < t && s.latents != LayerCase::kNormals; ++i) {  // a zero row among others
+    const int down = s.latents == LayerCase::kTiny ? 95 : static_cast<int>(random.between(0, 13));
+    const float factor = i % 17 == 5 ? 0.0f : std::ldexp(1.0f, -down);
+    for (size_t j = 0; j < static_cast<size_t>(s.latent); ++j)
+      s.c[i * static_cast<size_t>(s.latent) + j] *= factor;
+  }
   s.ki = bf16_normals(random, t * dim, 1.0);
   s.ga = bf16_normals(random, t * dim, 1.0);
   s.qi = bf16_normals(random, t * static_cast<size_t>(s.index_heads) * dim, 1.0);
@@ -130,6 +138,8 @@ LayerCase case_of(int i) {
   if (i == 1) s.kpool = 8, s.top = 6;
   if (i == 2) s.heads = 40, s.tokens = 150, s.top = 64;  // dense regime, two groups of heads
   if (i == 3) s.index_heads = 32, s.tokens = 1100, s.top = 200;
+  if (i == 4) s.heads = 32, s.tokens = 400, s.top = 90, s.latents = LayerCase::kManyMagnitudes;
+  if (i == 5) s.latents = LayerCase::kTiny;
   return s;
 }
 
@@ -166,7 +176,7 @@ TEST_P(Attention, MatchesTheDefinitionAndDoesNotDependOnCuts) {
   expect_same_bits(pieces.out, got.out, "attention in pieces");
 }
 INSTANTIATE_TEST_SUITE_P(Cases, Attention,
-                         testing::Combine(testing::Range(0, 4),
+                         testing::Combine(testing::Range(0, 6),
                                           testing::Values(KvFormat::kWide, KvFormat::kFp8)));
 
 /// The selection is exact: against a sort of the scores the backend itself is made to show by asking for one

@@ -60,7 +60,7 @@ TEST(Layers, HyperConnections) {
     RawMatrix fn = RawMatrix::make(random, MatrixFormat::kBf16, 24, 4 * hidden);
     const Floats base = random.normals(24, 1.0), scale = random.normals(3, 1.0),
                  norm = random.normals(static_cast<size_t>(hidden), 1.0);
-    const int32_t all = 70;
+    const size_t all = hidden == 4096 ? 270 : 70;  // parts of these go another way
     const auto h = static_cast<size_t>(hidden);
     const Floats streams = bf16_normals(random, all * 4 * h, 1.3), y = random.normals(all * h, 1.0);
     const auto run = [&](Side& side, size_t first, size_t rows) {
@@ -95,7 +95,7 @@ TEST(Layers, HyperConnections) {
         expect_same_bits(part[i], slice_rows(got[i], first, rows, width[i]), "hyper rows");
     }
     // The end of one site and the start of the next together: the bits of the two alone.
-    for (const int32_t rows : {1, 7, 70, 300}) {
+    for (const int32_t rows : {1, 7, 70, 1100}) {
       const auto n = static_cast<size_t>(rows);
       const Floats many = bf16_normals(random, n * 4 * h, 1.3), more = random.normals(n * h, 1.0);
       const auto next = [&](Side& side, bool together) {
@@ -171,12 +171,14 @@ TEST(Layers, NormsGluAddGatherHead) {
 TEST(Layers, Router) {
   REQUIRE_CUDA();
   struct Case {
-    int32_t experts, top_k, groups, top_groups, hidden;
+    int32_t experts, top_k, groups, top_groups, hidden, rows;
   };
-  for (const Case c : {Case{288, 8, 1, 1, 512}, Case{288, 8, 1, 1, 4096}, Case{33, 33, 1, 1, 1088},
-                       Case{8, 2, 2, 1, 512}, Case{64, 6, 8, 3, 512}, Case{400, 40, 1, 1, 512}}) {
+  // The last has tiles for every multiprocessor; prompts with fewer go unit by unit.
+  for (const Case c :
+       {Case{288, 8, 1, 1, 512, 60}, Case{288, 8, 1, 1, 4096, 60}, Case{33, 33, 1, 1, 1088, 60},
+        Case{8, 2, 2, 1, 512, 60}, Case{64, 6, 8, 3, 512, 60}, Case{400, 40, 1, 1, 1088, 2300}}) {
     Random random;
-    const int32_t rows = 60, hidden = c.hidden;
+    const int32_t rows = c.rows, hidden = c.hidden;
     RawMatrix weight = RawMatrix::make(random, MatrixFormat::kBf16, c.experts, hidden);
     const Floats bias = random.normals(static_cast<size_t>(c.experts), 0.3),
                  x = bf16_normals(random, static_cast<size_t>(rows * hidden), 1.0);
@@ -205,7 +207,7 @@ TEST(Layers, Router) {
     Floats weights[2];
     run(*cpu_side(), 0, rows, idx[0], weights[0]);
     run(*cuda_side(), 0, rows, idx[1], weights[1]);
-    for (const int32_t count : {1, 5, 8, 30}) {
+    for (const int32_t count : {1, 5, 8, 30, 50}) {
       std::vector<int32_t> ids;
       Floats some;
       run(*cuda_side(), 7, count, ids, some);
@@ -216,105 +218,8 @@ TEST(Layers, Router) {
     // Scores of random rows are not closer than fp32 rounding more than once in thousands of rows.
     size_t different = 0;
     for (size_t j = 0; j < idx[0].size(); ++j) different += idx[0][j] != idx[1][j];
-    EXPECT_LE(different, 2u) << c.experts << " experts";
+    EXPECT_LE(different, 2u + static_cast<size_t>(rows) / 60) << c.experts << " experts";
     if (different == 0) expect_close(weights[1], weights[0], 3e-6, "router weights");
-  }
-}
-
-class Kda : public testing::TestWithParam<int32_t> {};
-
-TEST_P(Kda, MatchesTheDefinitionAndDoesNotDependOnCuts) {
-  REQUIRE_CUDA();
-  const int32_t dim = GetParam(), heads = 3, rows = 61;
-  const int32_t all = heads * dim;
-  for (const float bound : {-5.0f, kNan}) {
-    Random random;
-    const auto wide = static_cast<size_t>(all);
-    const Floats qkv = bf16_normals(random, rows * 3 * wide, 1.0), f = bf16_normals(random, rows * wide, 1.0),
-                 g = bf16_normals(random, rows * wide, 1.0), b = bf16_normals(random, rows * heads, 1.0),
-                 conv = random.normals(3 * wide * 4, 0.5), a_log = random.normals(heads, 0.5),
-                 dt = random.normals(wide, 1.0), o_norm = random.normals(static_cast<size_t>(dim), 1.0);
-    // Runs the rows of one sequence in pieces of the given sizes.
-    const auto run = [&](Side& side, const std::vector<int32_t>& cuts) {
-      side.reset();
-      KdaWeights w;
-      w.heads = heads;
-      w.dim = dim;
-      w.conv = side.f32(conv);
-      w.a_log = side.f32(a_log);
-      w.dt_bias = side.f32(dt);
-      w.o_norm = side.f32(o_norm);
-      w.lower_bound = bound;
-      const size_t slot = side.ops().kda_slot_bytes(w);
-      SlotPlane plane{side.take(2 * slot), slot};
-      side.ops().zero(plane.base, 2 * slot);
-      Floats out;
-      int32_t at = 0;
-      for (const int32_t n : cuts) {
-        TestBatch batch;
-        batch.add(n, at, 1);
-        side.ops().bind(batch.view());
-        const auto first = static_cast<size_t>(at), count = static_cast<size_t>(n);
-        Act* y = side.poisoned_act(count * wide);
-        side.ops().kda(Stage::kMain, w, side.act(slice_rows(qkv, first, count, 3 * wide)),
-                       side.act(slice_rows(f, first, count, wide)),
-                       side.act(slice_rows(b, first, count, heads)),
-                       side.act(slice_rows(g, first, count, wide)), plane, y);
-        side.finish();
-        const Floats v = side.read_act(y, count * wide);
-        out.insert(out.end(), v.begin(), v.end());
-        at += n;
-      }
-      return out;
-    };
-    const Floats want = run(*cpu_side(), {rows}), whole = run(*cuda_side(), {rows});
-    expect_close(whole, want, 5e-3, "kda");
-    expect_same_bits(run(*cuda_side(), {1, 2, 1, 3, 16, 17, 21}), whole, "kda in pieces");
-    expect_same_bits(run(*cuda_side(), std::vector<int32_t>(rows, 1)), whole, "kda one by one");
-  }
-}
-INSTANTIATE_TEST_SUITE_P(Dims, Kda, testing::Values(128, 64, 40));
-
-/// Several sequences in one batch are what each is alone.
-TEST(KdaBatch, SegmentsDoNotMix) {
-  REQUIRE_CUDA();
-  Random random;
-  const int32_t dim = 128, heads = 2, all = 256, lengths[3] = {5, 1, 40};
-  const int32_t rows = 46;
-  const Floats qkv = bf16_normals(random, rows * 3 * all, 1.0), f = bf16_normals(random, rows * all, 1.0),
-               g = bf16_normals(random, rows * all, 1.0), b = bf16_normals(random, rows * heads, 1.0),
-               conv = random.normals(3 * all * 4, 0.5), a_log = random.normals(heads, 0.5),
-               dt = random.normals(all, 1.0), o_norm = random.normals(dim, 1.0);
-  Side& side = *cuda_side();
-  KdaWeights w;
-  w.heads = heads;
-  w.dim = dim;
-  w.conv = side.f32(conv);
-  w.a_log = side.f32(a_log);
-  w.dt_bias = side.f32(dt);
-  w.o_norm = side.f32(o_norm);
-  const size_t slot = side.ops().kda_slot_bytes(w);
-  const auto run = [&](const TestBatch& batch, size_t first, size_t count) {
-    SlotPlane plane{side.take(4 * slot), slot};
-    side.ops().zero(plane.base, 4 * slot);
-    side.ops().bind(batch.view());
-    Act* y = side.poisoned_act(count * all);
-    side.ops().kda(Stage::kMain, w, side.act(slice_rows(qkv, first, count, 3 * all)),
-                   side.act(slice_rows(f, first, count, all)), side.act(slice_rows(b, first, count, heads)),
-                   side.act(slice_rows(g, first, count, all)), plane, y);
-    side.finish();
-    return side.read_act(y, count * all);
-  };
-  TestBatch together;
-  for (int32_t i = 0; i < 3; ++i) together.add(lengths[i], 0, 3 - i);
-  const Floats whole = run(together, 0, rows);
-  size_t first = 0;
-  for (int32_t i = 0; i < 3; ++i) {
-    TestBatch alone;
-    alone.add(lengths[i], 0, i);
-    const auto count = static_cast<size_t>(lengths[i]);
-    expect_same_bits(run(alone, first, count), slice_rows(whole, first, count, all), "a segment alone");
-    first += count;
   }
 }
 

@@ -44,6 +44,10 @@ const Shape kShapes[] = {
     {kB, 0, kG, 24, 4096, k4},
     {kB, 0, kG, 9000, 4096, k4},  // two tiles a warp
     {kB, 0, kG, 34000, 640, k8},
+    {kB, 0, kG, 4400, 1536, k4},  // units that no number of warps divides
+    {kB, 0, kG, 4397, 1100},
+    {kB, 0, kG, 40000, 640},     // several tiles a block, in rounds
+    {kB, 0, kG, 40, 20480, k4},  // more units than warps
     {kB, 0, kG, 77, 320, k4},
     {kF, 0, kG, 130, 1088, k4},
     {kB, 0, kG, 512, 1536, k8},
@@ -170,10 +174,16 @@ TEST(Matmul, ManyTilesHaveTheBitsOfFewRows) {
   struct Case {
     MatrixFormat format;
     int32_t bits, n, k, slices;
+    MatrixKeep keep = kStored;
   };
   for (const Case& c : {Case{MatrixFormat::kBf16, 0, 2310, 712, 1},
                         {MatrixFormat::kBf16, 0, 2304, 1280, 2},
+                        {MatrixFormat::kBf16, 0, 2310, 2688, 4},
+                        {MatrixFormat::kBf16, 0, 2304, 1408, 2, k4},
+                        {MatrixFormat::kBf16, 0, 2304, 2048, 4, k8},
+                        {MatrixFormat::kBf16, 0, 4096, 128, 2},
                         {MatrixFormat::kFp8Block, 0, 2310, 640, 1},
+                        {MatrixFormat::kFp8Block, 0, 2304, 1152, 2},
                         {kE, 4, 2432, 1280, 1},
                         {kE, 5, 2304, 1280, 4},
                         {kE, 6, 2304, 640, 2},
@@ -181,7 +191,8 @@ TEST(Matmul, ManyTilesHaveTheBitsOfFewRows) {
     Random random;
     Side& side = *cuda_side();
     side.reset();
-    RawMatrix raw = RawMatrix::make(random, c.format, c.n, c.k, c.bits, c.bits % 2 ? kM : kG);
+    RawMatrix raw =
+        RawMatrix::make(random, c.format, c.n, c.k, c.bits, c.bits % 2 ? kM : kG, nullptr, c.keep);
     raw.slice(c.slices);
     const Matrix m = side.load(raw);
     constexpr int32_t kAll = 1500;
@@ -300,14 +311,18 @@ TEST(Matmul, JobsTogetherAreEachAlone) {
   struct Kind {
     MatrixFormat format;
     int32_t n, k;
+    MatrixKeep keep = kStored;
   };
   const Kind kinds[] = {{MatrixFormat::kBf16, 256, 1024},     {MatrixFormat::kBf16, 40, 1024},
                         {MatrixFormat::kBf16, 128, 128},      {MatrixFormat::kBf16, 72, 128},
                         {MatrixFormat::kFp8Block, 256, 1024}, {MatrixFormat::kFp8Block, 128, 1024},
                         {MatrixFormat::kExl3, 256, 1024},     {MatrixFormat::kF32, 24, 1024},
-                        {MatrixFormat::kBf16, 33, 100},       {MatrixFormat::kBf16, 16, 1024}};
+                        {MatrixFormat::kBf16, 33, 100},       {MatrixFormat::kBf16, 16, 1024},
+                        {MatrixFormat::kBf16, 250, 1024, k4}, {MatrixFormat::kBf16, 40, 1024, k4},
+                        {MatrixFormat::kBf16, 4096, 128, k4}, {MatrixFormat::kBf16, 2000, 128, k4}};
   std::vector<RawMatrix> raws;
-  for (const Kind& k : kinds) raws.push_back(RawMatrix::make(random, k.format, k.n, k.k, 4, Codebook::kMul1));
+  for (const Kind& k : kinds)
+    raws.push_back(RawMatrix::make(random, k.format, k.n, k.k, 4, Codebook::kMul1, nullptr, k.keep));
   for (const int32_t rows : {1, 8, 20, 70, 300}) {
     side.reset();
     TestBatch batch;
@@ -331,6 +346,7 @@ TEST(Matmul, JobsTogetherAreEachAlone) {
     add(pair, shared);
     for (size_t i = 1; i < ws.size(); ++i) add({&ws[i], 1}, i % 2 ? shared : x_of(1024));
     jobs[2].x = x_of(128), jobs[3].x = x_of(128), jobs[8].x = x_of(100);
+    jobs[12].x = x_of(128), jobs[13].x = x_of(128);
     side.ops().linears(Stage::kMain, jobs);
     side.finish();
     for (size_t i = 0; i < jobs.size(); ++i) {

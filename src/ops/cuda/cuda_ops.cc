@@ -22,6 +22,7 @@ constexpr size_t kMinScratch = size_t{64} << 20;
 Result<std::unique_ptr<CudaOps>> CudaOps::make(int ordinal, KvFormat kv, ExchangeChoice choice) {
   std::unique_ptr<CudaOps> ops(new CudaOps(kv, choice));
   ASSIGN_OR_RETURN(ops->device_, gpu::Device::open(ordinal));
+  ops->experts_in_order_ = ops->device_->info().integrated;
   ASSIGN_OR_RETURN(ops->stream_, ops->device_->stream());
   ASSIGN_OR_RETURN(ops->kernels_, load_kernels(*ops->device_));
   ASSIGN_OR_RETURN(ops->staging_,
@@ -30,6 +31,7 @@ Result<std::unique_ptr<CudaOps>> CudaOps::make(int ordinal, KvFormat kv, Exchang
                    ops->device_->allocate_pinned(kDrawStagingBytes, "the host copy of drawn tokens"));
   ASSIGN_OR_RETURN(ops->bound_, ops->device_->allocate(kBoundBytes, "the batch tables"));
   ASSIGN_OR_RETURN(ops->tables_, ops->device_->allocate(kTableBytes, "the expert tables"));
+  ASSIGN_OR_RETURN(ops->picks_, ops->device_->allocate(kPicksSize * sizeof(int32_t), "the router's choice"));
   ASSIGN_OR_RETURN(ops->bound_copied_, ops->device_->event(false));
   return ops;
 }
@@ -53,10 +55,10 @@ size_t CudaOps::tail_slot_bytes(const IndexerWeights& w) const {
 }
 
 size_t CudaOps::scratch_bytes(int32_t rows) const {
-  // The expert op's down slices come in passes that take at most 512 MiB; the rest grows with the rows: for
-  // the published widths about 200 KiB a row at one of two ranks.
-  constexpr size_t kFixed = size_t{608} << 20, kPerRow = size_t{256} << 10;
-  return (rows > 64 ? kFixed : kMinScratch) + static_cast<size_t>(rows) * kPerRow;
+  // The expert op's down slices come in passes; the rest grows with the rows: for the published widths about
+  // 190 KiB a row where one rank has all of them.
+  constexpr size_t kPerRow = size_t{256} << 10;
+  return kMinScratch + (rows > 64 ? down_pass_bytes() : 0) + static_cast<size_t>(rows) * kPerRow;
 }
 
 Result<std::byte*> CudaOps::allocate(size_t bytes, std::string_view what) {
@@ -185,5 +187,7 @@ Result<std::unique_ptr<Ops>> make_cuda_ops(int ordinal, KvFormat kv, ExchangeCho
   ASSIGN_OR_RETURN(CudaOpsParts parts, make_cuda_ops_parts(ordinal, kv, exchange));
   return std::move(parts.ops);
 }
+
+void set_experts_in_order(Ops& ops, bool on) { static_cast<cuda::CudaOps&>(ops).set_experts_in_order(on); }
 
 }  // namespace firesteel

@@ -207,11 +207,11 @@ void CudaOps::sparse_attention(Stage, const AttentionWeights& w, const Act* q, P
     p.row_count = std::min(at_once, rows_ - first);
     const auto count = static_cast<unsigned>(p.row_count), groups = static_cast<unsigned>(head_blocks);
     if (whole) {
-      run(fp8 ? kernels_.attend_row_fp8 : kernels_.attend_row, {{count, groups}, 256, kAttendShared}, p);
+      run(fp8 ? kernels_.attend_row_fp8 : kernels_.attend_row, {{count, groups}, 384, kAttendShared}, p);
       continue;
     }
     run(fp8 ? kernels_.attend_chunk_fp8 : kernels_.attend_chunk,
-        {{count, groups, static_cast<unsigned>(chunks)}, 256, kAttendShared}, p);
+        {{count, groups, static_cast<unsigned>(chunks)}, 384, kAttendShared}, p);
     run(kernels_.attend_merge, {{head_count, count}, 128}, p);
   }
 

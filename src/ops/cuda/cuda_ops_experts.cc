@@ -7,10 +7,6 @@
 
 namespace firesteel::cuda {
 
-namespace {
-constexpr size_t kDownPassBytes = size_t{512} << 20;  // expert slices in flight
-}  // namespace
-
 const CudaOps::ExpertTable* CudaOps::expert_table(const ExpertWeights& w) {
   const auto same = [](const Matrix& a, const Matrix& b) {
     return a.data == b.data && a.spec.format == b.spec.format && kind_of(a.spec) == kind_of(b.spec) &&
@@ -95,21 +91,71 @@ void CudaOps::expert_gate_up(const ExpertTable& table, const ExpertWeights& w, c
     q.item_count = pairs.item_count;
     q.table = table.refs;
     q.table_stride = 3;
-    q.pair_row = pairs.row;
+    q.pair_row = pairs.source;
+    q.pair_div = w.top_k;
     run(k.large, {{blocks_of(w.width, kBlockN), static_cast<unsigned>(pairs.max_items)}, 256, k.large_shared},
         q);
   }
 }
 
-CudaOps::Pairs CudaOps::group_pairs(const int32_t* idx, int32_t top_k, int32_t experts,
-                                    int32_t rows_per_item) {
+size_t CudaOps::ordered_bytes(const ExpertWeights& w) const {
+  const auto count = static_cast<size_t>(w.down[0].spec.slices) * static_cast<size_t>(rows_) *
+                     static_cast<size_t>(w.gate[0].spec.k);
+  return padded(count * sizeof(float)) + padded(count / kBlockN * sizeof(int32_t));
+}
+
+void CudaOps::expert_down(const ExpertWeights& w, const ExpertTable& table, const Pairs& pairs,
+                          const Bits16* act, int64_t act_ld, const float* shared, const float* weight,
+                          float* part) {
+  const MatrixSpec& spec = w.down[0].spec;
+  const MatmulKernels& k = kernels_of(spec);
+  Product sliced;
+  set_slices(sliced, spec, 0);
+  const size_t count =
+      static_cast<size_t>(spec.slices) * static_cast<size_t>(rows_) * static_cast<size_t>(spec.n);
+  MatmulParams q{};
+  q.x = act;
+  q.ldx = act_ld;
+  q.kind = kind_of(spec);
+  q.joined = 1;
+  copy_slices(q, sliced);
+  q.items = pairs.items;
+  q.item_count = pairs.item_count;
+  q.table = table.refs + 2;
+  q.table_stride = 3;
+  q.ordered.source = pairs.source;
+  q.ordered.weight = weight;
+  q.ordered.acc = take<float>(count);
+  q.ordered.done = take<int32_t>(count / kBlockN);
+  q.ordered.shared = shared;
+  q.ordered.part = part;
+  q.ordered.rows = rows_;
+  q.ordered.top_k = w.top_k;
+  if (!measuring_) check(device_->fill(stream_, q.ordered.done, 0, count / kBlockN * sizeof(int32_t)));
+  // All experts for some columns at a time, so that the sums of those stay in L2; but few experts in flight,
+  // for their rows wait for each other.
+  constexpr unsigned kInFlight = 24;
+  const unsigned columns = blocks_of(spec.n, k.large_channels),
+                 least = blocks_of(2 * device_->info().multiprocessors, kInFlight),
+                 wanted = blocks_of(static_cast<int64_t>(count * sizeof(float)),
+                                    static_cast<int64_t>(device_->info().l2_bytes / 10 * 7)),
+                 passes = std::max(1u, std::min(wanted, columns / least)), group = blocks_of(columns, passes);
+  run(k.large,
+      {{group, static_cast<unsigned>(pairs.max_items), blocks_of(columns, group)}, 256, k.large_shared}, q);
+}
+
+CudaOps::Pairs CudaOps::group_pairs(const int32_t* idx, int32_t top_k, int32_t experts, int32_t rows_per_item,
+                                    bool apart) {
   Pairs g;
   g.count = rows_ * top_k;
   g.max_items = std::min(g.count, experts + g.count / rows_per_item);
   const auto pairs = static_cast<size_t>(g.count);
+  g.source = take<int32_t>(pairs);
   g.pair_of = take<int32_t>(pairs);
-  g.row = take<int32_t>(pairs);
-  g.expert = take<int32_t>(pairs);
+  if (apart) {
+    g.row = take<int32_t>(pairs);
+    g.expert = take<int32_t>(pairs);
+  }
   g.items = take<ExpertItem>(static_cast<size_t>(g.max_items));
   g.item_count = take<int32_t>(1);
   GroupParams p{};
@@ -117,6 +163,7 @@ CudaOps::Pairs CudaOps::group_pairs(const int32_t* idx, int32_t top_k, int32_t e
   p.pair_of = g.pair_of;
   p.pair_row = g.row;
   p.pair_expert = g.expert;
+  p.pair_source = g.source;
   p.items = g.items;
   p.item_count = g.item_count;
   p.rows = rows_;
@@ -177,6 +224,7 @@ void CudaOps::expert_products(const ExpertTable& table, int which, int32_t first
     q.table = table.refs + first_part;
     q.table_stride = 3;
     q.pair_row = by_row ? pairs.row : nullptr;
+    q.pair_div = 1;
     q.x_part_stride = static_cast<int32_t>(part_stride);
     q.block_offset = blocks.offset;
     q.column_shift = columns_first;
@@ -232,14 +280,14 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   // next.
   int32_t passes = 1;
   const size_t down_bytes = n_slices * pairs * h * sizeof(float);
-  while (down_bytes / static_cast<size_t>(passes) > kDownPassBytes && hidden / passes % (2 * kBlockN) == 0)
+  while (down_bytes / static_cast<size_t>(passes) > down_pass_bytes() && hidden / passes % (2 * kBlockN) == 0)
     passes *= 2;
   const int32_t pass_columns = (hidden + passes - 1) / passes;
   // More rows never ask for less: scratch is planned by the longest batch.
   const size_t down_need =
       passes == 1
           ? down_bytes
-          : std::max(kDownPassBytes, n_slices * pairs * static_cast<size_t>(pass_columns) * sizeof(float));
+          : std::max(down_pass_bytes(), n_slices * pairs * static_cast<size_t>(pass_columns) * sizeof(float));
 
   // Few rows of EXL3: the first product leaves sums by unit, which expert_act adds and finishes.
   const bool by_unit = exl3 && rows_ <= kFewRows && hidden > kUnit && all_tuned(*table, 0);
@@ -250,10 +298,13 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   const bool at_once = rows_ > kFewRows && tuned && table->paired && w.shared_suh;
   const size_t gate_up_bytes =
       at_once ? 0 : static_cast<size_t>(span) * 2 * pairs * width * (by_unit ? 4 : 2);
-  size_t need =
-      padded(rotated_rows * h * 2) + padded(gate_up_bytes) + padded(pairs * static_cast<size_t>(act_ld) * 2) +
-      padded(exl3 ? 0 : rows * static_cast<size_t>(padded_k(hidden)) * 2) + padded(down_need) +
-      3 * padded(pairs * 4) + padded((pairs + static_cast<size_t>(w.experts)) * sizeof(ExpertItem)) + 4096;
+  // One more the down products and their sum over experts.
+  const bool ordered = experts_in_order_ && at_once && table->kinds[1].size() == 1 && hidden % kBlockN == 0;
+  size_t need = padded(rotated_rows * h * 2) + padded(gate_up_bytes) +
+                padded(pairs * static_cast<size_t>(act_ld) * 2) +
+                padded(exl3 ? 0 : rows * static_cast<size_t>(padded_k(hidden)) * 2) +
+                (ordered ? ordered_bytes(w) : padded(down_need)) + 4 * padded(pairs * 4) +
+                padded((pairs + static_cast<size_t>(w.experts)) * sizeof(ExpertItem)) + 4096;
   need += shared_expert_bytes(w);
   if (!begin_scratch(need)) return;
 
@@ -275,10 +326,10 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
     r.rows = rows_;
     if (w.shared_suh) {
       r.suh = ref_of(w.gate[0]).suh;
-      g = group_pairs(idx, w.top_k, w.experts, per_item);
+      g = group_pairs(idx, w.top_k, w.experts, per_item, !at_once);
       run(kernels_.rotate, {{blocks_of(hidden, 1024), static_cast<unsigned>(rows_)}, 256}, r);
     } else {
-      g = group_pairs(idx, w.top_k, w.experts, per_item);
+      g = group_pairs(idx, w.top_k, w.experts, per_item, true);
       r.rows = pairs_count;
       r.pair_row = g.row;
       r.pair_expert = g.expert;
@@ -294,7 +345,7 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
     }
     input = rotated;
   } else {
-    g = group_pairs(idx, w.top_k, w.experts, per_item);
+    g = group_pairs(idx, w.top_k, w.experts, per_item, true);
     if (gate.format != MatrixFormat::kF32 && needs_padding(hidden, hidden)) {
       input = pad(input, hidden, hidden, rows_);
       input_ld = padded_k(hidden);
@@ -334,6 +385,7 @@ void CudaOps::experts(Stage, const ExpertWeights& w, const Act* x, const int32_t
   }
 
   const float* shared_slices = shared_expert(w, x);
+  if (ordered) return expert_down(w, *table, g, act, act_ld, shared_slices, weight, part);
   const int64_t shared_stride = static_cast<int64_t>(rows_) * hidden;
 
   Product d;

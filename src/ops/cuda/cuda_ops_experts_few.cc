@@ -44,6 +44,7 @@ void CudaOps::router_few(const RouterWeights& w, const Act* x, int32_t* idx, flo
   p.k = w.weight.spec.k;
   p.router = router_params(w, idx, weight);
   if (next != nullptr) {
+    p.router.picks = reinterpret_cast<int32_t*>(picks_.data());
     p.table = reinterpret_cast<const uint8_t*>(next->refs);
     p.table_bytes = next->experts * 3 * static_cast<int32_t>(sizeof(MatrixRef));
   }
@@ -112,7 +113,8 @@ void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, cons
   const bool within = shared_within(w);  // the shared expert is part of these kernels
   const int32_t shared_items = within ? (rows_ + 7) / 8 : 0;
   const auto count = [](int64_t a, int64_t b, int64_t c = 1) { return static_cast<size_t>(a * b * c); };
-  const size_t counters_size = count(pairs, gate_blocks) + count(rows_, down_blocks),
+  const size_t item_counters = count(pairs, gate_blocks), row_counters = count(rows_, down_blocks),
+               counters_size = item_counters + row_counters + count(pairs, kReadyPitch),
                rotated_size = count(rotated_rows, hidden), sums_size = count(units, pairs, 2 * w.width),
                act_size = count(pairs, w.width), slices_size = count(down.slices, pairs, hidden),
                logits_size = router != nullptr ? count(rows_, router->experts) : 0,
@@ -127,6 +129,7 @@ void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, cons
   ExpertFewParams p{};
   if (!within) p.shared = shared_expert(w, x);
   if (router != nullptr) router_few(*router, x, idx, weight, take<float>(logits_size), &table);
+  const auto* const picks = reinterpret_cast<const int32_t*>(picks_.data());
 
   ExpertsBeginParams b{};
   b.x = bits(x);
@@ -136,7 +139,8 @@ void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, cons
   b.after_router = router != nullptr;
   b.idx = idx;
   b.table = table.refs;
-  b.items = take<FewItem>(static_cast<size_t>(pairs));
+  b.picks = picks;
+  if (rows_ > 1) b.items = take<FewItem>(static_cast<size_t>(pairs));
   b.counters = take<int32_t>(counters_size);
   b.counter_count = static_cast<int32_t>(counters_size);
   b.top_k = w.top_k;
@@ -164,7 +168,8 @@ void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, cons
       b);
 
   p.items = b.items;
-  if (rows_ == 1) p.idx = idx;
+  p.idx = idx;
+  if (router != nullptr) p.picks = picks;
   p.table = table.refs;
   p.x = b.rotated;
   p.sums = take<float>(sums_size);
@@ -173,7 +178,8 @@ void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, cons
   p.unit_stride = int64_t{2} * pairs * w.width;
   p.slice_stride = static_cast<int64_t>(pairs) * hidden;
   p.counters = b.counters;
-  p.row_counters = b.counters + count(pairs, gate_blocks);
+  p.row_counters = p.counters + item_counters;
+  p.ready = p.row_counters + row_counters;
   p.weight = weight;
   p.part = part;
   p.shared_stride = static_cast<int64_t>(rows_) * hidden;
@@ -185,21 +191,22 @@ void CudaOps::experts_few(const ExpertTable& table, const ExpertWeights& w, cons
   p.top_k = w.top_k;
   p.by_pair = b.by_pair;
   p.units = units;
-  // Longer blocks where there are enough of them.
-  p.units_a_block = rows_ <= 8 ? 2 : 4;
+  // Longer blocks where there are enough of them. At one row short ones: the first experts' activations are
+  // there before the last gate and up blocks begin.
+  p.units_a_block = rows_ == 1 ? 1 : rows_ <= 8 ? 2 : 4;
   for (int32_t i = 0; i < down.slices; ++i) {
     p.slice_begin[i] = i == 0 ? 0 : down.slice_end[i - 1];
     p.slice_end[i] = down.slices == 1 ? down.k : down.slice_end[i];
   }
   p.limit = w.limit;
   run(kernels_of(gate).gate_up,
-      {{static_cast<unsigned>(2 * gate_blocks), static_cast<unsigned>(pairs),
-        blocks_of(units, p.units_a_block)},
+      {{static_cast<unsigned>(2 * gate_blocks), blocks_of(units, p.units_a_block),
+        static_cast<unsigned>(pairs)},
        256},
       p);
   run(kernels_of(down).down,
-      {{static_cast<unsigned>(down_blocks), static_cast<unsigned>(pairs + shared_items),
-        static_cast<unsigned>(down.slices)},
+      {{static_cast<unsigned>(down_blocks), static_cast<unsigned>(down.slices),
+        static_cast<unsigned>(pairs + shared_items)},
        256},
       p);
 }

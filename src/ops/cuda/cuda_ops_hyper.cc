@@ -10,6 +10,7 @@ namespace {
 constexpr int32_t kMixColumns = 64;    // of a stream, in a block of hyper_mix
 constexpr unsigned kFewTiles = 32;     // up to here a block takes one tile of eight rows
 constexpr unsigned kTilesOfBlock = 8;  // of a prompt: the site's matrix is read once for them
+constexpr int32_t kManyRows = 256;     // from here one launch, at the hidden size that it knows
 constexpr int32_t kMostUnitSums = 64;  // of the path for any shape
 
 bool mixes(const HyperSite& w) {
@@ -84,9 +85,13 @@ HyperFinishParams CudaOps::hyper_finish_params(const HyperSite& w, const Act* st
 
 void CudaOps::hyper_mix(const HyperSite& w, const float* y, Act* streams, Act* x, float* post, float* comb) {
   const int32_t hidden = w.fn.spec.k / kStreams;
+  const auto rows = static_cast<size_t>(rows_);
   const unsigned units = blocks_of(hidden, kMixColumns), tiles = blocks_of(rows_, 8);
-  const size_t sums = size_t{units} * static_cast<size_t>(rows_) * kHyperSumPitch;
-  if (!begin_scratch(padded(sums * sizeof(float)))) return;
+  const unsigned many = blocks_of(rows_, kHyperManyRows);
+  const bool at_once = hidden == kHyperManyHidden && rows_ >= kManyRows && many <= kHyperManyTiles;
+  const size_t shares = size_t{many} * kHyperManyRows * kHyperManyBlocks;
+  const size_t sums = at_once ? shares * kHyperManySums : units * rows * kHyperSumPitch;
+  if (!begin_scratch(padded(sums * sizeof(float)) + (at_once ? padded(shares * sizeof(float)) : 0))) return;
   HyperMixParams m{};
   m.y = y;
   m.post = post;
@@ -96,9 +101,13 @@ void CudaOps::hyper_mix(const HyperSite& w, const float* y, Act* streams, Act* x
   m.sums = take<float>(sums);
   m.rows = rows_;
   m.hidden = hidden;
-  run(kernels_.hyper_mix, {{units, tiles <= kFewTiles ? tiles : blocks_of(tiles, kTilesOfBlock)}, 128}, m);
   HyperFinishParams f = hyper_finish_params(w, streams, x, post, comb);
   f.z = m.sums;
+  if (at_once) {
+    return run(kernels_.hyper_many, {{many * kHyperManyBlocks}, 256},
+               HyperManyParams{m, f, take<float>(shares)});
+  }
+  run(kernels_.hyper_mix, {{units, tiles <= kFewTiles ? tiles : blocks_of(tiles, kTilesOfBlock)}, 128}, m);
   run(hidden <= 4096 ? kernels_.hyper_finish_4k : kernels_.hyper_finish_8k,
       {{static_cast<unsigned>(rows_)}, 544}, f);
 }

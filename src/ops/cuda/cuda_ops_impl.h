@@ -31,6 +31,7 @@ class CudaOps final : public Ops, public Drawer {
   ~CudaOps() override;
 
   gpu::Device& device() { return *device_; }
+  void set_experts_in_order(bool on) { experts_in_order_ = on; }
   const gpu::Stream& stream() const { return stream_; }
 
   std::string_view name() const override { return "cuda"; }
@@ -125,11 +126,14 @@ class CudaOps final : public Ops, public Drawer {
     int32_t unit_span = 1;
     // Few rows, slices: y is the sum of them, where folds() allows.
     bool fold = false;
+    // Prompts, slices: y holds sums of two neighbours, where adds_neighbours() allows.
+    bool neighbours = false;
     const PartIo* io = nullptr;  // each matrix's own x and y instead (bf16, no padding, one launch)
   };
   /// The routed pairs of an expert op, grouped.
-  struct Pairs {
+  struct Pairs {  // see GroupParams
     int32_t count = 0, max_items = 0;
+    int32_t* source = nullptr;
     int32_t* pair_of = nullptr;
     int32_t* row = nullptr;
     int32_t* expert = nullptr;
@@ -182,8 +186,13 @@ class CudaOps final : public Ops, public Drawer {
   const Bits16* pad(const Bits16* x, int64_t ldx, int32_t k, int32_t rows);
   /// Whether the kernels for few rows can add the slices of this matrix: a block has a warp for every unit.
   bool folds(const MatrixSpec& spec) const;
+  bool adds_neighbours(const MatrixSpec& spec) const;
+  /// Whether blocks of k.large would be enough of them for every multiprocessor.
+  bool large_fits(const MatmulKernels& k, int64_t channel_tiles, int32_t rows, int64_t slices) const;
   /// Units of the longest slice.
   static int32_t unit_span_of(const MatrixSpec& spec, const Product& p);
+  /// A launch of k.ring: `tiles` in all, `units` each; `parts` of K apart.
+  void run_ring(const MatmulKernels& k, MatmulParams& q, int32_t tiles, int32_t units, unsigned parts);
   /// y of matrices that share x, side by side; EXL3 inputs are rotated into scratch.
   void products(std::span<const Matrix> ws, Product& p);
   void product_f32(const Matrix& w, const Product& p, int32_t column);
@@ -192,6 +201,8 @@ class CudaOps final : public Ops, public Drawer {
   void hyper_mix(const HyperSite& w, const float* y, Act* streams, Act* x, float* post, float* comb);
   HyperFinishParams hyper_finish_params(const HyperSite& w, const Act* streams, Act* x, float* post,
                                         float* comb) const;
+  /// Rows of a prompt that KDA takes at a time: what is prepared of them stays in L2.
+  int32_t kda_piece(int32_t heads) const;
   void run_combine(const CombineParams& c);
   /// Sums slices to `part`.
   void combine_slices(const float* slices, int64_t stride, int32_t count, int32_t rows, int32_t n,
@@ -210,7 +221,8 @@ class CudaOps final : public Ops, public Drawer {
   /// Whether every matrix of gate and up (0) or down (1) has all kernels of its format.
   bool all_tuned(const ExpertTable& table, int which) const;
   /// Groups the routed pairs.
-  Pairs group_pairs(const int32_t* idx, int32_t top_k, int32_t experts, int32_t rows_per_item);
+  /// `apart`: row and expert of each pair are wanted too.
+  Pairs group_pairs(const int32_t* idx, int32_t top_k, int32_t experts, int32_t rows_per_item, bool apart);
   void expert_products(const ExpertTable& table, int which, int32_t first_part, int32_t joined,
                        const Pairs& pairs, const Bits16* x, int64_t ldx, int64_t part_stride, bool by_row,
                        const Product& out, int32_t columns_first, int32_t columns_count, int32_t n,
@@ -219,6 +231,14 @@ class CudaOps final : public Ops, public Drawer {
   /// prompts; `input` is rotated, out [pairs, act_ld].
   void expert_gate_up(const ExpertTable& table, const ExpertWeights& w, const Pairs& pairs,
                       const Bits16* input, Bits16* out, int32_t act_ld);
+  /// Down products of EXL3 experts of one kind, added in the order of the experts in the same launch, for
+  /// prompts; `act` is rotated. Scratch: ordered_bytes().
+  void expert_down(const ExpertWeights& w, const ExpertTable& table, const Pairs& pairs, const Bits16* act,
+                   int64_t act_ld, const float* shared, const float* weight, float* part);
+  size_t ordered_bytes(const ExpertWeights& w) const;
+  /// What expert slices in flight may take: little where only formats that cannot be added in order need
+  /// them.
+  size_t down_pass_bytes() const { return size_t{experts_in_order_ ? 128u : 512u} << 20; }
 
   /// Few rows of EXL3 experts of one kind: the short way (cuda_ops_experts_few.cc).
   bool experts_few_apply(const ExpertTable& table, const ExpertWeights& w) const;
@@ -250,7 +270,7 @@ class CudaOps final : public Ops, public Drawer {
   gpu::Stream stream_;
   Kernels kernels_;
   std::vector<gpu::Buffer> owned_;
-  gpu::Buffer own_scratch_, staging_, bound_, tables_;
+  gpu::Buffer own_scratch_, staging_, bound_, tables_, picks_;
   gpu::Buffer draw_staging_;  // page-locked: what draws ask for, then their answers
   gpu::Event bound_copied_;
   LoadingPool loadings_;
@@ -261,7 +281,8 @@ class CudaOps final : public Ops, public Drawer {
   std::byte* scratch_ = nullptr;
   std::byte* scratch_at_ = nullptr;
   size_t scratch_bytes_ = 0;
-  bool measuring_ = false;  // ops only say what scratch they need
+  bool experts_in_order_ = false;  // see cuda_ops.h
+  bool measuring_ = false;         // ops only say what scratch they need
   size_t measured_ = 0;
   Status status_;
 

@@ -22,6 +22,8 @@ EmbedParams embed_params(const BatchView& view, const Matrix& table) {
   return p;
 }
 
+constexpr int32_t kKdaPiece = 2048;  // rows of a prompt that KDA takes at a time, at most
+
 bool plain_table(const Matrix& table) { return table.spec.format != MatrixFormat::kExl3; }
 
 }  // namespace
@@ -106,13 +108,26 @@ void CudaOps::router(Stage, const RouterWeights& w, const Act* x, int32_t* idx, 
       r);
 }
 
+int32_t CudaOps::kda_piece(int32_t heads) const {
+  int64_t piece = kKdaPiece;
+  // Where memory is slow, what is prepared should still be in L2 when it is read; elsewhere starting each
+  // piece costs more.
+  if (device_->info().integrated) {
+    const int64_t row_bytes = int64_t{heads} * (kKdaRecord + kKdaWidth) * int64_t{sizeof(float)};
+    piece = std::clamp<int64_t>(static_cast<int64_t>(device_->info().l2_bytes) / 2 / row_bytes / 64 * 64, 64,
+                                piece);
+  }
+  return std::min(rows_, static_cast<int32_t>(piece));
+}
+
 void CudaOps::kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, const Act* b, const Act* g,
                   SlotPlane state, Act* out) {
   if (rows_ == 0) return;
-  if (w.dim > 128 || w.dim < 1) return unsupported("KDA heads wider than 128");
+  if (w.dim > kKdaWidth || w.dim < 1) return unsupported("KDA heads wider than 128");
   // One launch while a block a sequence and head is enough.
-  const bool few = w.dim == 128 && w.taps == 4 && max_segment_rows_ <= kKdaFewRows;
-  const size_t pairs = few ? 0 : static_cast<size_t>(rows_) * static_cast<size_t>(w.heads);
+  const bool few = w.dim == kKdaWidth && w.taps == 4 && max_segment_rows_ <= kKdaFewRows;
+  const int32_t piece = few ? 0 : kda_piece(w.heads);
+  const size_t pairs = static_cast<size_t>(piece) * static_cast<size_t>(w.heads);
   const size_t records = few ? 0 : (pairs + kKdaAhead) * kKdaRecord;
   if (!begin_scratch(padded(records * sizeof(float)) + padded(pairs * kKdaWidth * sizeof(float)))) return;
   KdaParams p{};
@@ -128,7 +143,6 @@ void CudaOps::kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, cons
   p.o_norm = w.o_norm;
   p.state = reinterpret_cast<uint8_t*>(state.base);
   p.slot_stride = static_cast<int64_t>(state.slot_stride);
-  p.rows = rows_;
   p.heads = w.heads;
   p.dim = w.dim;
   p.taps = w.taps;
@@ -138,9 +152,13 @@ void CudaOps::kda(Stage, const KdaWeights& w, const Act* qkv, const Act* f, cons
   if (few) return run(kernels_.kda_few, {{heads, segments}, 512}, p);
   p.records = take<float>(records);
   p.o = take<float>(pairs * kKdaWidth);
-  run(kernels_.kda_prepare, {{blocks_of(rows_, 16), heads}, 128}, p);
-  run(kernels_.kda_recur, {{heads * blocks_of(w.dim, 32), segments}, 128}, p);
-  run(kernels_.kda_out, {{blocks_of(static_cast<int64_t>(pairs), 8)}, 256}, p);
+  p.run = rows_ < 256 ? 8 : 16;  // few rows: more warps
+  for (p.first = 0; p.first < rows_; p.first += piece) {
+    p.rows = std::min(piece, rows_ - p.first);
+    run(kernels_.kda_prepare, {{blocks_of(p.rows, 2 * p.run), heads}, 128}, p);
+    run(kernels_.kda_recur, {{heads * blocks_of(w.dim, 32), segments}, 128}, p);
+    run(kernels_.kda_out, {{blocks_of(int64_t{p.rows} * w.heads, 8)}, 256}, p);
+  }
 }
 
 void CudaOps::head_input(Stage, const Act* streams, std::span<const int32_t> rows, int32_t hidden,

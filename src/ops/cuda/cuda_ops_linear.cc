@@ -9,8 +9,9 @@
 namespace firesteel::cuda {
 
 namespace {
-constexpr int32_t kFewWarps = 8;  // of a block of the kernels for few rows
-}
+constexpr int32_t kFewWarps = 8;        // of a block of the kernels for few rows
+constexpr int32_t kRingMostUnits = 64;  // of a tile, so that their sums fit twice
+}  // namespace
 
 int32_t CudaOps::kind_of(const MatrixSpec& s) {
   return s.format == MatrixFormat::kExl3 ? s.bits + 16 * static_cast<int32_t>(s.codebook) : 0;
@@ -88,6 +89,19 @@ bool CudaOps::folds(const MatrixSpec& spec) const {
   return units > 0 && units <= kFewWarps;
 }
 
+bool CudaOps::large_fits(const MatmulKernels& k, int64_t channel_tiles, int32_t rows, int64_t slices) const {
+  return rows > kRowsPerTile && k.large.function != nullptr &&
+         channel_tiles * blocks_of(rows, k.large_rows) * slices >= device_->info().multiprocessors;
+}
+
+bool CudaOps::adds_neighbours(const MatrixSpec& spec) const {
+  if (spec.slices < 2 || spec.format == MatrixFormat::kExl3 || spec.format == MatrixFormat::kF32)
+    return false;
+  const MatmulKernels& k = kernels_of(spec);
+  return large_fits(k, k.large_channels > 0 ? blocks_of(spec.n, k.large_channels) : 0, rows_,
+                    (spec.slices + 1) / 2);
+}
+
 const Bits16* CudaOps::pad(const Bits16* x, int64_t ldx, int32_t k, int32_t rows) {
   PadParams p{};
   p.x = x;
@@ -156,36 +170,46 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
     }
     const MatmulKernels& k = kernels_of(spec);
     const bool few = p.rows <= kFewRows && k.few1.function != nullptr;
-    int32_t span = few ? unit_span_of(spec, p) : 1;
+    int32_t span = few || p.unit_sums ? unit_span_of(spec, p) : 1;
     if (p.fold) {
       span = 0;
       for (int32_t s = 0, begin = 0; s < p.slices; begin = p.slice_end[s++])
         span += (p.slice_end[s] - begin + kUnit - 1) / kUnit;
     }
-    const bool by_unit = few && span > 1 && (exl3 || p.unit_sums);
+    bool by_unit = few && span > 1 && (exl3 || p.unit_sums);
     // Few units: more channels a block, so that no warp is idle.
     int32_t split = exl3 || by_unit || span < 2 ? 8 : span < 4 ? 4 : span < 8 ? 2 : 1;
     // Folded, the units of a block meet at once.
     if (p.fold) split = span > 4 ? 1 : span > 2 ? 2 : span > 1 ? 4 : 8;
-    const auto slices = p.fold ? 1u : static_cast<unsigned>(std::max(1, p.slices));
-    // Narrowed matrices are so small that inputs and a block's beginning and end count: two tiles a warp,
-    // where that leaves every multiprocessor enough blocks. The same sums in the same order.
+    const auto slices = static_cast<unsigned>(p.fold         ? 1
+                                              : p.neighbours ? (p.slices + 1) / 2
+                                                             : std::max(1, p.slices));
+    // Large narrowed matrices are bound by decoding: two tiles a warp share the inputs. The same sums in the
+    // same order.
     int64_t two_tile_blocks = 0;
     for (size_t j = i; j < end; ++j)
       two_tile_blocks += blocks_of(ws[j].spec.n, 2 * kTileN * std::min(split, 4));
     const bool two = few && p.rows <= 8 && k.few1_two.function != nullptr &&
                      two_tile_blocks * slices >= 2 * device_->info().multiprocessors;
+    const bool ring =
+        !two && p.rows <= 8 && k.ring.function != nullptr && (by_unit || span <= kRingMostUnits);
     const bool wide =
         two || (few && p.rows > 8 && !exl3);  // two tiles a warp share the inputs of up to 32 rows
     if (wide) split = std::min(split, 4);
     // Larger tiles only where there are enough of them for every multiprocessor.
-    bool large = !few && p.rows > kRowsPerTile && k.large.function != nullptr;
-    if (large) {
-      int64_t tiles = 0;
-      for (size_t j = i; j < end; ++j) tiles += blocks_of(ws[j].spec.n, k.large_channels);
-      large = tiles * blocks_of(p.rows, k.large_rows) * slices >= device_->info().multiprocessors;
+    int64_t tiles = 0;
+    for (size_t j = i; j < end && k.large_channels > 0; ++j)
+      tiles += blocks_of(ws[j].spec.n, k.large_channels);
+    const bool large = !few && large_fits(k, tiles, p.rows, slices);
+    // Narrow products of prompts: too few tiles to fill the GPU, unless each unit is a block's.
+    if (!few && p.unit_sums && !exl3 && span > 1) {
+      by_unit = blocks_of(spec.n, kBlockN) * blocks_of(p.rows, kRowsPerTile) * slices <
+                static_cast<unsigned>(device_->info().multiprocessors);
     }
-    const int32_t channels = few ? kTileN * split * (wide ? 2 : 1) : large ? k.large_channels : kBlockN;
+    const int32_t channels = ring    ? kTileN
+                             : few   ? kTileN * split * (wide ? 2 : 1)
+                             : large ? k.large_channels
+                                     : kBlockN;
     MatmulParams q{};
     q.x = p.x;
     q.ldx = p.ldx;
@@ -234,9 +258,17 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
     }
     if (!few) {
       q.rows_inner = 1;  // the rows stay in L2 while the weights pass once
+      if (by_unit) q.unit_span = p.unit_span = span;
       const unsigned row_blocks = blocks_of(p.rows, large ? k.large_rows : kRowsPerTile);
+      if (p.neighbours) {
+        q.stash =
+            take<float>(size_t{row_blocks} * static_cast<size_t>(blocks) * slices * kWideRows * kBlockN);
+      }
       run(large ? k.large : k.many,
-          {{row_blocks, static_cast<unsigned>(blocks), slices}, 256, large ? k.large_shared : k.many_shared},
+          {{row_blocks, static_cast<unsigned>(blocks),
+            slices * static_cast<unsigned>(std::max(1, q.unit_span))},
+           256,
+           large ? k.large_shared : k.many_shared},
           q);
       i = end;
       continue;
@@ -257,11 +289,17 @@ void CudaOps::products(std::span<const Matrix> ws, Product& p) {
         p.unit_span = span;
       }
     }
+    const unsigned parts = by_unit ? slices * static_cast<unsigned>(span) : slices;
+    if (ring) {
+      run_ring(k, q, blocks, by_unit ? 1 : span, parts);
+      i = end;
+      continue;
+    }
     const bool one = p.rows <= 8;
     run(two   ? k.few1_two
         : one ? k.few1
               : k.few4,
-        {{static_cast<unsigned>(blocks), 1, by_unit ? slices * static_cast<unsigned>(span) : slices},
+        {{static_cast<unsigned>(blocks), 1, parts},
          256,
          two   ? k.few1_two_shared
          : one ? k.few1_shared
@@ -384,9 +422,17 @@ void CudaOps::run_combine(const CombineParams& c) {
 void CudaOps::linear_sliced(Stage, const Matrix& w, const Act* x, float* part) {
   const MatrixSpec& s = w.spec;
   const int64_t stride = static_cast<int64_t>(rows_) * s.n;
-  const size_t slices_bytes =
-      s.slices > 1 ? padded(static_cast<size_t>(stride * s.slices) * sizeof(float)) : 0;
-  if (rows_ == 0 || !begin_scratch(product_bytes({&w, 1}, rows_) + slices_bytes)) return;
+  // Prompts of dense matrices: a block adds two slices.
+  const bool neighbours = adds_neighbours(s);
+  const int32_t slices = neighbours ? (s.slices + 1) / 2 : s.slices;
+  const size_t stash = neighbours ? size_t{blocks_of(rows_, kWideRows)} * blocks_of(s.n, kBlockN) *
+                                        static_cast<size_t>(slices) * kWideRows * kBlockN
+                                  : 0;
+  const size_t slices_bytes = slices > 1 ? padded(static_cast<size_t>(stride * slices) * sizeof(float)) : 0;
+  if (rows_ == 0 ||
+      !begin_scratch(product_bytes({&w, 1}, rows_) + slices_bytes + padded(stash * sizeof(float)))) {
+    return;
+  }
   if (s.k == 0) return clear_part(part, stride);
   Product p;
   p.x = bits(x);
@@ -400,10 +446,11 @@ void CudaOps::linear_sliced(Stage, const Matrix& w, const Act* x, float* part) {
     p.y = part;
     return products({&w, 1}, p);
   }
-  float* slices = s.slices > 1 ? take<float>(static_cast<size_t>(stride * s.slices)) : part;
-  p.y = slices;
+  p.neighbours = neighbours;
+  float* sums = slices > 1 ? take<float>(static_cast<size_t>(stride * slices)) : part;
+  p.y = sums;
   products({&w, 1}, p);
-  if (s.slices > 1) combine_slices(slices, stride, s.slices, rows_, s.n, part);
+  if (slices > 1) combine_slices(sums, stride, slices, rows_, s.n, part);
 }
 
 }  // namespace firesteel::cuda

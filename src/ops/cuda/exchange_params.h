@@ -5,9 +5,23 @@
 
 namespace firesteel::cuda {
 
-struct ExchangeFlagParams {  // host memory
-  uint32_t* flag;
+struct ExchangeSendParams {
+  const float* part;  // [count]
+  float* host;        // [count] in host memory
+  int64_t count;
+  uint32_t* arrived;  // blocks that have ended: zero before and after
+  uint32_t* flag;     // host memory; becomes `value`
   uint32_t value;
+};
+
+struct ExchangeWaitParams {
+  uint32_t* flag;  // host memory
+};
+
+struct ExchangeTakeParams {
+  const float* host;  // [count] in host memory
+  float* part;        // [count]
+  int64_t count;
 };
 
 struct ExchangeSumParams {

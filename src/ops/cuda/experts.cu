@@ -54,7 +54,9 @@ __device__ __forceinline__ void group(const GroupParams& p) {
   __syncthreads();
   each_pair(p.idx, pairs, [&](int i, int expert) {
     const int at = atomicAdd(&cursor[expert], 1);
+    p.pair_source[at] = i;
     p.pair_of[i] = at;
+    if (p.pair_row == nullptr) return;
     p.pair_row[at] = i / p.top_k;
     p.pair_expert[at] = expert;
   });

@@ -1,10 +1,12 @@
 // What goes before the routed experts of few rows, in one launch: items made of the choice, the inputs
 // rotated, and the shared expert's gate and up with the activation. Only the items need the router's choice.
-// So where router_few comes before (after_router), the other blocks run beside it: it lets this launch in
-// when the kernels before it have ended, and they do not wait for it. They write nothing that it reads.
+// So where router_few comes before (after_router), this launch runs beside it: it lets this one in when the
+// kernels before it have ended, and its choice is waited for where it is needed. Nothing is written here that
+// it reads.
 //
 // The sums are those of the product kernels: units of kUnit columns from zero, added in ascending order.
 #include "ops/cuda/layer_params.h"
+#include "ops/cuda/meeting.cuh"
 #include "ops/cuda/one_unit.cuh"
 
 namespace firesteel::cuda {
@@ -13,7 +15,6 @@ namespace {
 
 constexpr int kWarps = 8;
 
-/// Of blocks that do not need the choice. The next kernel comes in when the block that does lets it.
 __device__ __forceinline__ void begin(const ExpertsBeginParams& p) {
   if (!p.after_router) begin_kernel<false>();
   end_kernel();
@@ -23,11 +24,13 @@ __device__ __forceinline__ void begin(const ExpertsBeginParams& p) {
 __device__ __forceinline__ void make_items(const ExpertsBeginParams& p) {
   __shared__ int expert[kMaxFewPairs], count[kMaxFewPairs];
   const int pairs = p.rows * p.top_k, threads = kWarps * 32;
+  for (int c = threadIdx.x; c < p.counter_count; c += threads) p.counters[c] = 0;
+  if (p.items == nullptr) return;
   for (int i = threadIdx.x; i < pairs; i += threads) {
+    if (p.after_router) wait_for(p.picks + kMostPicks + i / p.top_k, 1);
     expert[i] = p.idx[i];
     count[i] = 0;
   }
-  for (int c = threadIdx.x; c < p.counter_count; c += threads) p.counters[c] = 0;
   __syncthreads();
   for (int i = threadIdx.x; i < pairs; i += threads) {
     int place = 0, first = i;
@@ -99,8 +102,7 @@ extern "C" __global__ void __launch_bounds__(kWarps * 32, 2)
     experts_begin(const __grid_constant__ ExpertsBeginParams p) {
   __shared__ UnitSums sums[2][kWarps];
   if (blockIdx.x == 0) {
-    begin_kernel<false>();
-    end_kernel();  // who comes next may read the choice before it waits
+    begin(p);
     return make_items(p);
   }
   int index = blockIdx.x - 1;

@@ -10,7 +10,9 @@
 // waiting for it.
 #pragma once
 
+#include "ops/cuda/layer_params.h"
 #include "ops/cuda/matmul_common.cuh"
+#include "ops/cuda/meeting.cuh"
 
 namespace firesteel::cuda {
 
@@ -49,22 +51,36 @@ struct TileWalk {
   }
 };
 
-/// Counts one more arrival and says whether it was the last of `all`. What the thread, and threads that it
-/// met at a barrier, stored before is seen by the last: it must read past L1, after see_others().
-__device__ __forceinline__ bool arrives_last(int32_t* counter, int all) {
-  int before;
-  asm volatile("atom.add.release.gpu.global.s32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
-  return before == all - 1;
-}
-__device__ __forceinline__ void see_others() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
-__device__ __forceinline__ float4 load_others(const float* p) {
-  return __ldcg(reinterpret_cast<const float4*>(p));
-}
 __device__ __forceinline__ void add4(float (&v)[4], const float4& s) {
   v[0] += s.x;
   v[1] += s.y;
   v[2] += s.z;
   v[3] += s.w;
+}
+
+/// The item of a block, into shared memory, by one warp: at one row an expert as the row chose them, of which
+/// no items are made.
+__device__ __forceinline__ void fetch_item(const ExpertFewParams& p, int index, const MatrixRef* refs,
+                                           FewItem& item) {
+  const int lane = threadIdx.x & 31;
+  if (refs == nullptr) {
+    if (lane < static_cast<int>(sizeof(FewItem) / 16))
+      reinterpret_cast<uint4*>(&item)[lane] = __ldcg(reinterpret_cast<const uint4*>(p.items + index) + lane);
+    return;
+  }
+  // As FewItem begins: data of gate, up and down, svh of gate and up, suh and svh of down.
+  if (lane < 7) {
+    const MatrixRef& ref = refs[lane < 3 ? lane : min(lane - 3, 2)];
+    reinterpret_cast<const void**>(&item)[lane] = lane < 3    ? static_cast<const void*>(ref.data)
+                                                  : lane == 5 ? static_cast<const void*>(ref.suh)
+                                                              : static_cast<const void*>(ref.svh);
+  } else if (lane < 15) {
+    item.pair[lane - 7] = index;
+  } else if (lane < 23) {
+    item.row[lane - 15] = 0;
+  } else if (lane == 23) {
+    item.count = 1;
+  }
 }
 
 /// The units of a block, each stored apart: register r is row 2·(lane%4) + r%2, channel lane/4 + 8·(r/2).
@@ -90,31 +106,37 @@ __device__ __forceinline__ void store_units(TileWalk<Weights>& walk, const Bits1
   }
 }
 
-/// Grid: (gate blocks and up blocks, items, groups of units). Sums of a unit: [unit][pair][2·width].
+/// Grid: (gate blocks and up blocks, groups of units, items). Sums of a unit: [unit][pair][2·width].
 template <typename Weights>
 __device__ __forceinline__ void expert_gate_up(const ExpertFewParams& p) {
+  __shared__ FewItem item;
+  __shared__ int expert;
   __shared__ bool last;
+  __shared__ float up_of[4][kBlockN];
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  const int blocks = gridDim.x >> 1;
+  const int blocks = gridDim.x >> 1, index = blockIdx.z;
   const bool up = blockIdx.x >= blocks;
   const int block = blockIdx.x - (up ? blocks : 0), tile = block * 8 + warp;
-  const int unit0 = blockIdx.z * p.units_a_block, units = min(p.units - unit0, p.units_a_block);
+  const int unit0 = blockIdx.y * p.units_a_block, units = min(p.units - unit0, p.units_a_block);
   const int column = unit0 * kUnit + 8 * (lane & 3), row0 = 2 * (lane & 3);
   const int channel = (up ? p.width : 0) + tile * kTileN + (lane >> 2);
-  const FewItem& item = p.items[blockIdx.y];
   TileWalk<Weights> walk;
-  if (p.idx != nullptr) {  // one row: the items are its experts as they come
-    const MatrixRef* refs = p.table + 3 * p.idx[blockIdx.y];
+  const MatrixRef* refs = nullptr;
+  if (p.rows == 1) {
+    if (threadIdx.x == 0) expert = p.picks != nullptr ? wait_for_pick(p.picks + index) : p.idx[index];
+    __syncthreads();
+    refs = p.table + 3 * expert;
     walk.start(refs[up ? 1 : 0].data, tile, p.k, unit0 * kUnit);
   }
   begin_kernel<false>();
   end_kernel();
+  if (warp == 0) fetch_item(p, index, refs, item);
+  __syncthreads();
   const int count = item.count;
+  if (count == 0) return;
   const int x_row = p.by_pair ? item.pair[lane >> 2] + (up ? p.pairs : 0) : item.row[lane >> 2];
   const int pair0 = item.pair[row0], pair1 = item.pair[row0 + 1];
-  const uint8_t* data = up ? item.up : item.gate;
-  if (count == 0) return;
-  if (p.idx == nullptr) walk.start(data, tile, p.k, unit0 * kUnit);
+  if (p.rows > 1) walk.start(up ? item.up : item.gate, tile, p.k, unit0 * kUnit);
   // What the last block needs: 128 scales of each.
   if (threadIdx.x < 6) {
     const Bits16* scales = threadIdx.x < 2 ? item.svh_gate : threadIdx.x < 4 ? item.svh_up : item.suh_down;
@@ -126,32 +148,45 @@ __device__ __forceinline__ void expert_gate_up(const ExpertFewParams& p) {
               sums + static_cast<int64_t>(pair1) * 2 * p.width, row0 < count, row0 + 1 < count,
               p.unit_stride);
   __syncthreads();
-  if (threadIdx.x == 0) last = arrives_last(p.counters + blockIdx.y * blocks + block, 2 * gridDim.z);
+  if (threadIdx.x == 0) last = arrives_last(p.counters + index * blocks + block, 2 * gridDim.y);
   __syncthreads();
-  if (!last || warp >= count) return;
+  if (!last) return;
   see_others();
 
-  // The activation of these 128 channels, a warp a row.
-  const int row = item.pair[warp], c = block * 128 + 4 * lane;
-  const float* from = p.sums + static_cast<int64_t>(row) * 2 * p.width + c;
-  float v[2][4] = {};
-#pragma unroll 4
-  for (int u = 0; u < p.units; ++u) {
-    add4(v[0], load_others(from + u * p.unit_stride));
-    add4(v[1], load_others(from + u * p.unit_stride + p.width));
-  }
-  hadamard128(v[0]);
-  hadamard128(v[1]);
+  // The activation of these 128 channels, two warps a row: one has the gate, the other up.
+  const int c = block * 128 + 4 * lane, side = warp & 1;
+#pragma unroll 1
+  for (int first = 0; first < count; first += 4) {
+    const int r = first + (warp >> 1), pair = item.pair[min(r, 7)];
+    float v[4] = {};
+    if (r < count) {
+      const float* from = p.sums + static_cast<int64_t>(pair) * 2 * p.width + side * p.width + c;
+#pragma unroll 8
+      for (int u = 0; u < p.units; ++u) add4(v, load_others(from + u * p.unit_stride));
+      hadamard128(v);
+      const Bits16* svh = side == 0 ? item.svh_gate : item.svh_up;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float g = v[0][i] * from_f16(item.svh_gate[c + i]), u = v[1][i] * from_f16(item.svh_up[c + i]);
-    v[0][i] = from_bf16(to_bf16(expert_glu(from_bf16(to_bf16(g)), from_bf16(to_bf16(u)), p.limit)));
-    v[0][i] *= from_f16(item.suh_down[c + i]);
-  }
-  hadamard128(v[0]);
-  Bits16* y = p.act + static_cast<int64_t>(row) * p.width;
+      for (int i = 0; i < 4; ++i) {
+        v[i] = from_bf16(to_bf16(v[i] * from_f16(svh[c + i])));
+        if (side == 1) up_of[warp >> 1][4 * lane + i] = v[i];
+      }
+    }
+    __syncthreads();
+    if (r < count && side == 0) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) y[exl3_slot(c + i)] = to_f16(v[0][i]);
+      for (int i = 0; i < 4; ++i) {
+        v[i] = from_bf16(to_bf16(expert_glu(v[i], up_of[warp >> 1][4 * lane + i], p.limit)));
+        v[i] *= from_f16(item.suh_down[c + i]);
+      }
+      hadamard128(v);
+      Bits16* y = p.act + static_cast<int64_t>(pair) * p.width;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) y[exl3_slot(c + i)] = to_f16(v[i]);
+      __syncwarp();
+      if (lane == 0) arrives(p.ready + kReadyPitch * index);
+    }
+    __syncthreads();
+  }
 }
 
 /// The units of a slice, added.
@@ -183,18 +218,18 @@ __device__ __forceinline__ void shared_units(const ExpertFewParams& p, int tile,
       begin, end, total);
 }
 
-/// Grid: (column blocks, items of the shared expert and of the others, slices). Slices: [slice][pair, or row
-/// of the shared expert][hidden].
+/// Grid: (column blocks, slices, items of the shared expert and of the others). Slices: [slice][pair, or row
+/// of the shared expert][hidden]. A block waits for the activations of its item, not for all of the kernel
+/// before: that one's blocks are all running or have ended when it lets this one in.
 template <typename Weights>
 __device__ __forceinline__ void expert_down(const ExpertFewParams& p) {
   __shared__ float tile_sums[8][kBlockN + 4];
+  __shared__ FewItem item;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  const int block = blockIdx.x, slice = blockIdx.z, tile = block * 8 + warp;
-  const bool dense = blockIdx.y < p.shared_items;
+  const int block = blockIdx.x, slice = blockIdx.y, tile = block * 8 + warp;
+  const bool dense = blockIdx.z < p.shared_items;
   const int begin = p.slice_begin[slice], end = p.slice_end[slice];
-  // The gate and up kernel has let this one in only after the items were there.
-  const FewItem& item = p.items[dense ? 0 : blockIdx.y - p.shared_items];
-  const int shared_row = 8 * blockIdx.y;
+  const int shared_row = 8 * blockIdx.z, index = blockIdx.z - p.shared_items;
   int count;
   float total[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   if (dense) {
@@ -205,19 +240,30 @@ __device__ __forceinline__ void expert_down(const ExpertFewParams& p) {
       shared_units<Bf16Weights>(p, tile, shared_row, begin, end, total);
     }
   } else {
-    count = __ldcg(&item.count);
-    const int pair = __ldcg(&item.pair[lane >> 2]);
+    // The gate and up kernel has let this one in only after the items, or the row's choice, were there.
+    const MatrixRef* refs = nullptr;
+    if (p.rows == 1)
+      refs = p.table + 3 * (p.picks != nullptr ? wait_for_pick(p.picks + index) : __ldcg(p.idx + index));
     const uint8_t* data =
-        reinterpret_cast<const uint8_t*>(__ldcg(reinterpret_cast<const unsigned long long*>(&item.down)));
+        refs != nullptr ? refs[2].data
+                        : reinterpret_cast<const uint8_t*>(
+                              __ldcg(reinterpret_cast<const unsigned long long*>(&p.items[index].down)));
     TileWalk<Weights> walk;
-    if (count > 0 && begin < end) walk.start(data, tile, p.width, begin);
-    if (count > 0 && threadIdx.x < 2) {
-      const auto svh = __ldcg(reinterpret_cast<const unsigned long long*>(&item.svh_down));
-      prefetch_l2(reinterpret_cast<const uint8_t*>(svh) + 256 * block + 128 * threadIdx.x);
-    }
-    begin_kernel();
+    if (begin < end && (refs != nullptr || __ldcg(&p.items[index].count) > 0))
+      walk.start(data, tile, p.width, begin);
+    if (warp == 0) fetch_item(p, index, refs, item);
+    if (threadIdx.x == 0 && p.rows == 1 && p.picks != nullptr)
+      wait_for(p.picks + kMostPicks, 1);  // the weights
+    __syncthreads();
+    end_kernel();  // from here on the next router may clear its picks
+    count = item.count;
     if (count == 0) return;
-    add_units(walk, p.act + static_cast<int64_t>(pair) * p.width + 8 * (lane & 3), begin, end, total);
+    if (threadIdx.x == 0) wait_for(p.ready + kReadyPitch * index, count * (p.width / kBlockN));
+    if (warp == 1 && lane < 2)
+      prefetch_l2(reinterpret_cast<const uint8_t*>(item.svh_down) + 256 * block + 128 * lane);
+    __syncthreads();
+    add_units(walk, p.act + static_cast<int64_t>(item.pair[lane >> 2]) * p.width + 8 * (lane & 3), begin, end,
+              total);
   }
 #pragma unroll
   for (int r = 0; r < 4; ++r)
@@ -237,7 +283,7 @@ __device__ __forceinline__ void expert_down(const ExpertFewParams& p) {
   }
   *reinterpret_cast<float4*>(y + c) = make_float4(v[0], v[1], v[2], v[3]);
   __syncwarp();
-  const int slices = gridDim.z, arrivals = (p.top_k + (p.shared_items > 0 ? 1 : 0)) * slices;
+  const int slices = gridDim.y, arrivals = (p.top_k + (p.shared_items > 0 ? 1 : 0)) * slices;
   int last = 0;
   if (lane == 0) last = arrives_last(p.row_counters + row * gridDim.x + block, arrivals);
   if (!__shfl_sync(0xffffffffu, last, 0)) return;
@@ -249,7 +295,7 @@ __device__ __forceinline__ void expert_down(const ExpertFewParams& p) {
   for (int i = 0; i < 4; ++i) {
     if (i >= slices) continue;
     const float* from = p.slices + i * p.slice_stride + static_cast<int64_t>(row) * p.top_k * p.hidden + c;
-#pragma unroll 4
+#pragma unroll 8
     for (int j = 0; j < p.top_k; ++j) {
       const float4 part = load_others(from + static_cast<int64_t>(j) * p.hidden);
       const float weight = p.weight[row * p.top_k + j];
@@ -269,3 +315,14 @@ __device__ __forceinline__ void expert_down(const ExpertFewParams& p) {
 }
 
 }  // namespace firesteel::cuda
+
+// Four blocks a multiprocessor: at most 64 registers.
+#define FS_EXPERT_KERNELS(NAME, ...)                                             \
+  extern "C" __global__ void __launch_bounds__(256, 4)                           \
+      experts_exl3_##NAME##_gate_up(const __grid_constant__ ExpertFewParams p) { \
+    expert_gate_up<__VA_ARGS__>(p);                                              \
+  }                                                                              \
+  extern "C" __global__ void __launch_bounds__(256, 4)                           \
+      experts_exl3_##NAME##_down(const __grid_constant__ ExpertFewParams p) {    \
+    expert_down<__VA_ARGS__>(p);                                                 \
+  }

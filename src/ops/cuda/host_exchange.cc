@@ -1,5 +1,6 @@
 #include "ops/cuda/host_exchange.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -14,6 +15,14 @@ using Clock = std::chrono::steady_clock;
 // How long the thread watches without pause, and then only now and then. Sums of a decode step come every
 // hundred microseconds.
 constexpr std::chrono::microseconds kWatch{300}, kPause{20};
+
+// A part of a row is 16 KB, one of a prompt chunk 33 MB; the wire to the host is busy with a few blocks.
+constexpr unsigned kCopyThreads = 256;
+constexpr int64_t kFloatsABlock = 4 * kCopyThreads * 4, kMostCopyBlocks = 32;
+
+unsigned copy_blocks(int64_t count) {
+  return static_cast<unsigned>(std::clamp<int64_t>(count / kFloatsABlock, 1, kMostCopyBlocks));
+}
 
 std::atomic_ref<uint32_t> flag(uint32_t* p) { return std::atomic_ref<uint32_t>(*p); }
 
@@ -36,6 +45,10 @@ Result<std::unique_ptr<HostExchange>> HostExchange::make(const gpu::Device& devi
   // The part itself is never longer than what is received.
   ASSIGN_OR_RETURN(out->memory_,
                    device.allocate_pinned(kFlagBytes + 2 * out->half_, "the exchange with the other ranks"));
+  ASSIGN_OR_RETURN(out->arrived_, device.allocate(sizeof(uint32_t), "a count of the exchange"));
+  ASSIGN_OR_RETURN(const gpu::Stream stream, device.stream());
+  RETURN_IF_ERROR(device.fill(stream, out->arrived_.data(), 0, sizeof(uint32_t)));
+  RETURN_IF_ERROR(stream.synchronize());
   out->thread_ = std::thread([exchange = out.get()] { exchange->run(); });
   return out;
 }
@@ -52,14 +65,16 @@ void HostExchange::begin(int32_t rows) {
 }
 
 Status HostExchange::send(const gpu::Stream& stream, const float* sent, int32_t n) {
-  CHECK(part_bytes(n) <= half_);
-  RETURN_IF_ERROR(device_.to_host(stream, part(), sent, part_bytes(n)));
-  return device_.launch(stream, kernels_.exchange_request, {{1}, 1}, {request(), static_cast<uint32_t>(n)});
+  CHECK(static_cast<size_t>(count(n)) * sizeof(float) <= half_);
+  return device_.launch(stream, kernels_.exchange_send, {{copy_blocks(count(n))}, kCopyThreads},
+                        {sent, reinterpret_cast<float*>(part()), count(n),
+                         reinterpret_cast<uint32_t*>(arrived_.data()), request(), static_cast<uint32_t>(n)});
 }
 
 Status HostExchange::receive(const gpu::Stream& stream, float* sum, int32_t n) {
-  RETURN_IF_ERROR(device_.launch(stream, kernels_.exchange_wait, {{1}, 1}, {done(), 0}));
-  return device_.to_device(stream, sum, part(), part_bytes(n));
+  RETURN_IF_ERROR(device_.launch(stream, kernels_.exchange_wait, {{1}, 1}, {done()}));
+  return device_.launch(stream, kernels_.exchange_take, {{copy_blocks(count(n))}, kCopyThreads},
+                        {reinterpret_cast<const float*>(part()), sum, count(n)});
 }
 
 Status HostExchange::finish() {

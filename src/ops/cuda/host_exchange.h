@@ -1,9 +1,11 @@
 // The sum over ranks by way of page-locked host memory: a thread of the host that the GPU asks for each sum.
 //
-// The GPU copies its part to the host, raises a flag that carries the length, and spins on another flag; this
-// thread sees the first, sums with the other ranks through the Communicator, and raises the second. Both
-// sides only ever touch memory, so a recorded forward holds the exchange like any other op. The thread sleeps
-// while no forward runs, and always answers: what a lost rank leaves undone is reported by finish().
+// A kernel copies the part to the host and raises a flag that carries the length, one more spins on another
+// flag, and a third takes the sum back; this thread sees the first flag, sums with the other ranks through
+// the Communicator, and raises the second. Both sides only ever touch memory, so a recorded forward holds the
+// exchange like any other op. Copy engines are left out: ranks of one process share their queues, in which
+// the copy of a rank that waits for another may stand before that one's. The thread sleeps while no forward
+// runs, and always answers: what a lost rank leaves undone is reported by finish().
 #pragma once
 
 #include <atomic>
@@ -40,9 +42,7 @@ class HostExchange final : public Exchange {
   void sum(uint32_t n);
 
   std::byte* part() const { return memory_.data() + kFlagBytes; }
-  size_t part_bytes(int32_t n) const {
-    return static_cast<size_t>(rows_) * static_cast<size_t>(n) * sizeof(float);
-  }
+  int64_t count(int32_t n) const { return int64_t{rows_} * n; }
   /// The GPU writes the row length here once the part is on the host.
   uint32_t* request() const { return reinterpret_cast<uint32_t*>(memory_.data()); }
   /// Becomes 1 when the sum is where the part was; the GPU puts it back to 0.
@@ -50,7 +50,8 @@ class HostExchange final : public Exchange {
 
   const gpu::Device& device_;
   const Kernels& kernels_;
-  gpu::Buffer memory_;  // flags, the part, what is received
+  gpu::Buffer memory_;   // flags, the part, what is received
+  gpu::Buffer arrived_;  // on the device: exchange_send's count of blocks
   size_t half_ = 0;
   Communicator* comm_ = nullptr;
   SumExchange exchange_;

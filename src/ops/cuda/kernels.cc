@@ -60,6 +60,13 @@ Status load_two_tiles(Loader& loader, const char* name, MatmulKernels& k) {
   return loader.get(name, k.few1_two, k.few1_two_shared);
 }
 
+/// From the file opened last.
+Status load_ring(Loader& loader, const char* name, int32_t groups, unsigned group_bytes, MatmulKernels& k) {
+  k.ring_groups = groups;
+  k.ring_chunk = static_cast<unsigned>(groups) * group_bytes;
+  return loader.get(name, k.ring, kRingMostShared);
+}
+
 struct Exl3Names {
   int codebook, bits;
   const char *file, *few1, *few4, *many, *rows, *gate_up, *down;
@@ -102,14 +109,24 @@ Status load_exl3(Loader& loader, Kernels& kernels) {
     if (n.few1 != nullptr) {
       RETURN_IF_ERROR(loader.get(n.few1, k.few1, k.few1_shared));
       RETURN_IF_ERROR(loader.get(n.few4, k.few4, k.few4_shared));
-      RETURN_IF_ERROR(loader.get(n.gate_up, k.gate_up));
-      RETURN_IF_ERROR(loader.get(n.down, k.down));
       k.large_rows = kExl3Rows;
       k.large_channels = 2 * kBlockN;
       k.large_shared = kExl3RowsShared;
       RETURN_IF_ERROR(loader.get(n.rows, k.large, k.large_shared));
     }
     RETURN_IF_ERROR(loader.get(n.many, k.many, k.many_shared));
+  }
+  open = {};
+  for (const Exl3Names& n : kExl3) {
+    if (n.gate_up == nullptr) continue;
+    const std::string_view file = n.codebook == 1 ? "experts_few_mcg" : "experts_few_mul1";
+    if (open != file) {
+      RETURN_IF_ERROR(loader.open(file));
+      open = file;
+    }
+    MatmulKernels& k = kernels.exl3[static_cast<size_t>(n.codebook)][static_cast<size_t>(n.bits)];
+    RETURN_IF_ERROR(loader.get(n.gate_up, k.gate_up));
+    RETURN_IF_ERROR(loader.get(n.down, k.down));
   }
   return {};
 }
@@ -121,6 +138,7 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   Loader loader(device, k.modules);
   RETURN_IF_ERROR(load_dense(loader, "matmul_bf16", "matmul_bf16_few1", "matmul_bf16_few4",
                              "matmul_bf16_many", "matmul_bf16_wide", 2048, k.bf16));
+  RETURN_IF_ERROR(load_ring(loader, "matmul_bf16_ring", 1, 2048, k.bf16));
   RETURN_IF_ERROR(load_dense(loader, "matmul_fp8", "matmul_fp8_few1", "matmul_fp8_few4", "matmul_fp8_many",
                              "matmul_fp8_wide", 1024, k.fp8));
   RETURN_IF_ERROR(load_dense(loader, "matmul_fp8_rows", "matmul_fp8_rows_few1", "matmul_fp8_rows_few4",
@@ -129,6 +147,7 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(load_dense(loader, "matmul_q4", "matmul_q4_few1", "matmul_q4_few4", "matmul_q4_many",
                              "matmul_q4_wide", kQ4GroupBytes, k.q4));
   RETURN_IF_ERROR(load_two_tiles(loader, "matmul_q4_few1_two", k.q4));
+  RETURN_IF_ERROR(load_ring(loader, "matmul_q4_ring", 4, kQ4GroupBytes, k.q4));
   RETURN_IF_ERROR(load_exl3(loader, k));
   RETURN_IF_ERROR(loader.open("matvec_f32"));
   RETURN_IF_ERROR(loader.get("matvec_f32", k.matvec_f32));
@@ -143,8 +162,9 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("convert", k.convert));
   RETURN_IF_ERROR(loader.get("glu", k.glu));
   RETURN_IF_ERROR(loader.open("exchange"));
-  RETURN_IF_ERROR(loader.get("exchange_request", k.exchange_request));
+  RETURN_IF_ERROR(loader.get("exchange_send", k.exchange_send));
   RETURN_IF_ERROR(loader.get("exchange_wait", k.exchange_wait));
+  RETURN_IF_ERROR(loader.get("exchange_take", k.exchange_take));
   RETURN_IF_ERROR(loader.get("exchange_sum", k.exchange_sum));
   RETURN_IF_ERROR(loader.open("random"));
   RETURN_IF_ERROR(loader.get("random_fill", k.random_fill));
@@ -154,6 +174,8 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("hyper_finish_8k", k.hyper_finish_8k));
   RETURN_IF_ERROR(loader.get("hyper_finish_any", k.hyper_finish_any));
   RETURN_IF_ERROR(loader.get("hyper_post", k.hyper_post));
+  RETURN_IF_ERROR(loader.open("hyper_many"));
+  RETURN_IF_ERROR(loader.get("hyper_many", k.hyper_many));
   RETURN_IF_ERROR(loader.open("router"));
   RETURN_IF_ERROR(loader.get("router_few", k.router_few));
   RETURN_IF_ERROR(loader.get("router_pick_320", k.router_pick_320));
@@ -167,10 +189,12 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("exl3_finish", k.exl3_finish));
   RETURN_IF_ERROR(loader.open("experts_begin"));
   RETURN_IF_ERROR(loader.get("experts_begin", k.experts_begin));
-  RETURN_IF_ERROR(loader.open("kda"));
+  RETURN_IF_ERROR(loader.open("kda_prompt"));
   RETURN_IF_ERROR(loader.get("kda_prepare", k.kda_prepare));
-  RETURN_IF_ERROR(loader.get("kda_recur", k.kda_recur));
   RETURN_IF_ERROR(loader.get("kda_out", k.kda_out));
+  RETURN_IF_ERROR(loader.open("kda_recur"));
+  RETURN_IF_ERROR(loader.get("kda_recur", k.kda_recur));
+  RETURN_IF_ERROR(loader.open("kda_few"));
   RETURN_IF_ERROR(loader.get("kda_few", k.kda_few));
   RETURN_IF_ERROR(loader.open("index"));
   RETURN_IF_ERROR(loader.get("latent_append", k.latent_append));
@@ -187,6 +211,7 @@ Result<Kernels> load_kernels(const gpu::Device& device) {
   RETURN_IF_ERROR(loader.get("absorb_many", k.absorb_many));
   RETURN_IF_ERROR(loader.get("expand_few", k.expand_few));
   RETURN_IF_ERROR(loader.get("expand_many", k.expand_many));
+  RETURN_IF_ERROR(loader.open("attend"));
   RETURN_IF_ERROR(loader.get("attend_chunk", k.attend_chunk, kAttendShared));
   RETURN_IF_ERROR(loader.get("attend_chunk_fp8", k.attend_chunk_fp8, kAttendShared));
   RETURN_IF_ERROR(loader.get("attend_row", k.attend_row, kAttendShared));

@@ -20,6 +20,9 @@ struct MatmulKernels {
   int32_t large_rows = 0, large_channels = 0;  // of a block of `large`
   gpu::Kernel<MatmulParams> few1_two;          // narrowed only: as few1 with two tiles of channels a warp
   unsigned few1_two_shared = 0;
+  gpu::Kernel<MatmulParams> ring;  // bf16 and 4 bits: dense products of up to eight rows (matmul_ring.cuh)
+  unsigned ring_chunk = 0;         // bytes that a warp copies at once
+  int32_t ring_groups = 0;         // in that many groups
 };
 
 struct Kernels {
@@ -30,6 +33,7 @@ struct Kernels {
   gpu::Kernel<EmbedParams> embed, mtp_input;
   gpu::Kernel<HyperMixParams> hyper_mix;
   gpu::Kernel<HyperFinishParams> hyper_finish_any, hyper_finish_4k, hyper_finish_8k;
+  gpu::Kernel<HyperManyParams> hyper_many;
   gpu::Kernel<HyperPostParams> hyper_post;
   gpu::Kernel<RmsParams> rms_norm;
   gpu::Kernel<HeadInputParams> head_input;
@@ -37,7 +41,9 @@ struct Kernels {
   gpu::Kernel<AddParams> add;
   gpu::Kernel<ConvertParams> convert;
   gpu::Kernel<RandomFillParams> random_fill;
-  gpu::Kernel<ExchangeFlagParams> exchange_request, exchange_wait;
+  gpu::Kernel<ExchangeSendParams> exchange_send;
+  gpu::Kernel<ExchangeWaitParams> exchange_wait;
+  gpu::Kernel<ExchangeTakeParams> exchange_take;
   gpu::Kernel<ExchangeSumParams> exchange_sum;
   gpu::Kernel<GluParams> glu;
   gpu::Kernel<RouterFewParams> router_few;

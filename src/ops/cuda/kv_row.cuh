@@ -69,6 +69,26 @@ __device__ __forceinline__ uint4 kv_decode8(uint2 codes, uint32_t factor) {
                     kv_decode2<0>(codes.y, factor), kv_decode2<1>(codes.y, factor));
 }
 
+/// The four codes of a word to fp16, without the row's scale; exact.
+__device__ __forceinline__ uint2 kv_decode4_f16(uint32_t codes) {
+  uint2 r;
+#if __CUDA_ARCH__ >= 890
+  asm("{\n.reg .b16 lo, hi;\nmov.b32 {lo, hi}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, lo;\ncvt.rn.f16x2.e4m3x2 %1, hi;\n}"
+      : "=r"(r.x), "=r"(r.y)
+      : "r"(codes));
+#else
+  const auto decode2 = [](uint32_t v) {  // codes in the high bytes; 2^8 makes up for fp16's exponent
+    v = (v & 0x80008000u) | ((v & 0x7f007f00u) >> 1);
+    const __half2 h = __hmul2(*reinterpret_cast<const __half2*>(&v), __float2half2_rn(256.0f));
+    return *reinterpret_cast<const uint32_t*>(&h);
+  };
+  r.x = decode2(__byte_perm(codes, 0, 0x1404));
+  r.y = decode2(__byte_perm(codes, 0, 0x3424));
+#endif
+  return r;
+}
+
 /// Value i of a row of n, in either format.
 __device__ __forceinline__ float kv_value(const uint8_t* row, int i, int n, bool fp8) {
   if (!fp8) return from_bf16(reinterpret_cast<const Bits16*>(row)[i]);

@@ -39,6 +39,16 @@ struct HyperFinishParams {
   float rms_eps;
 };
 
+// Prompts in one launch: so many rows go to so many blocks, which share `sums` floats a row and block.
+inline constexpr int kHyperManyHidden = 4096, kHyperManyRows = 32, kHyperManyBlocks = 16, kHyperManySums = 32;
+inline constexpr int kHyperManyTiles = 2048;  // of rows, at most
+
+struct HyperManyParams {
+  HyperMixParams mix;        // sums: scratch [tiles, kHyperManyBlocks, kHyperManyRows, kHyperManySums]
+  HyperFinishParams finish;  // z: not used
+  float* squares;            // scratch [tiles, kHyperManyRows, kHyperManyBlocks]
+};
+
 struct HyperPostParams {
   const float* y;
   const float* post;
@@ -47,11 +57,16 @@ struct HyperPostParams {
   int32_t rows, hidden;
 };
 
+inline constexpr int kMostPicks = 64, kPicksSize = kMostPicks + 8;
+
 struct RouterParams {
   const float* logits;  // [units, rows, experts]
   const float* bias;
   int32_t* idx;
   float* weight;
+  // For kernels that run beside router_few, or nullptr: of one row, its choice plus one, each as soon as it
+  // is made; and behind kMostPicks of those for every row 1 when its idx and weight are there. 0 before.
+  int32_t* picks;
   int64_t unit_stride;
   int32_t units, rows, experts, top_k, groups, top_groups, norm_topk;
   float factor;
@@ -73,9 +88,10 @@ struct ExpertsBeginParams {  // experts_begin.cu
   int32_t units;         // of K; at most eight where the shared expert is part of this
   int32_t after_router;  // the launch before is router_few and reads nothing that is written here
   // The first block: what is made of the choice.
-  const int32_t* idx;  // [rows, top_k], ascending within a row
+  const int32_t* idx;    // [rows, top_k], ascending within a row
+  const int32_t* picks;  // after_router: RouterParams
   const MatrixRef* table;
-  FewItem* items;     // [rows · top_k], those not needed with count 0
+  FewItem* items;     // [rows · top_k], those not needed with count 0; nullptr: not wanted
   int32_t* counters;  // zeroed
   int32_t counter_count;
   // The shared expert, 16 channels and eight rows a block.
@@ -116,9 +132,11 @@ struct KdaParams {
   const float* o_norm;
   uint8_t* state;
   int64_t slot_stride;
-  float* records;  // scratch [heads, rows, kKdaRecord] and kKdaAhead records more
-  float* o;        // scratch [rows, heads, kKdaWidth]
-  int32_t rows, heads, dim, taps;
+  float* records;       // scratch [heads, rows, kKdaRecord] and kKdaAhead records more
+  float* o;             // scratch [rows, heads, kKdaWidth]
+  int32_t first, rows;  // a prompt goes in pieces of the batch: these rows
+  int32_t heads, dim, taps;
+  int32_t run;  // rows of a warp of kda_prepare, at most 32
   float lower_bound, rms_eps;
 };
 

@@ -7,6 +7,9 @@
 // matmul_few, at most 8·NT rows: the warps of a block take the units of its channels in turn, the sums meet
 // in shared memory; or every block takes one unit and stores its sums for whoever adds them (unit_span).
 //
+// matmul_ring (matmul_ring.cuh: bf16, and smaller matrices in 4 bits), at most 8 rows: the same, but blocks
+// share all tiles of a launch evenly and weights come by asynchronous copies.
+//
 // matmul_many, tiles of 64 rows: a warp owns 16 channels over all of K; rows are staged by asynchronous
 // copies. Where there are enough tiles for every multiprocessor, matmul_wide (bf16, FP8: tiles of 128 rows,
 // weights staged too) and matmul_exl3_rows (EXL3, and all experts in it) take its place.
@@ -14,7 +17,6 @@
 // Formats differ in the Weights type: how a packed group (16 channels × 64 columns) is read and decoded.
 #pragma once
 
-#include "ops/cuda/experts_few.cuh"
 #include "ops/cuda/matmul_exl3_rows.cuh"
 #include "ops/cuda/matmul_few.cuh"
 #include "ops/cuda/matmul_many.cuh"
@@ -29,13 +31,3 @@
 // Three blocks a multiprocessor.
 #define FS_KERNEL_NARROW(NAME) \
   extern "C" __global__ void __launch_bounds__(256, 3) NAME(const __grid_constant__ MatmulParams p)
-// The experts of few rows (experts_few.cuh), four blocks a multiprocessor: at most 64 registers.
-#define FS_EXPERT_KERNELS(NAME, WEIGHTS)                                         \
-  extern "C" __global__ void __launch_bounds__(256, 4)                           \
-      experts_exl3_##NAME##_gate_up(const __grid_constant__ ExpertFewParams p) { \
-    expert_gate_up<WEIGHTS>(p);                                                  \
-  }                                                                              \
-  extern "C" __global__ void __launch_bounds__(256, 4)                           \
-      experts_exl3_##NAME##_down(const __grid_constant__ ExpertFewParams p) {    \
-    expert_down<WEIGHTS>(p);                                                     \
-  }

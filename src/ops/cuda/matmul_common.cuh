@@ -81,7 +81,8 @@ struct BlockWork {
 
 template <int kRows>
 __device__ __forceinline__ BlockWork block_work(const MatmulParams& p, int channels) {
-  const int column_block = (p.rows_inner ? blockIdx.y : blockIdx.x) + p.block_offset;
+  int column_block = (p.rows_inner ? blockIdx.y : blockIdx.x) + p.block_offset;
+  if (p.ordered.source != nullptr) column_block += blockIdx.z * gridDim.x;
   const int row_block = p.rows_inner ? blockIdx.x : blockIdx.y;
   int part = 0;
   while (part + 1 < p.joined && column_block >= p.parts[part + 1].block_begin) ++part;
@@ -95,7 +96,7 @@ __device__ __forceinline__ BlockWork block_work(const MatmulParams& p, int chann
     w.matrix = p.table + item.expert * p.table_stride + part;
     w.first_row = item.first;
     w.rows = item.count;
-    w.valid = w.matrix->kind == p.kind;
+    w.valid = w.matrix->kind == p.kind && (p.ordered.source == nullptr || w.first_channel < w.matrix->n);
   } else {
     w.matrix = &p.parts[part];
     w.first_row = row_block * kRows;
@@ -108,7 +109,7 @@ __device__ __forceinline__ BlockWork block_work(const MatmulParams& p, int chann
 /// stored.
 __device__ __forceinline__ const Bits16* x_row(const MatmulParams& p, const BlockWork& w, int r) {
   int row = w.first_row + min(r, w.rows - 1);
-  if (p.pair_row != nullptr) row = p.pair_row[row];
+  if (p.pair_row != nullptr) row = p.pair_row[row] / p.pair_div;
   if (p.apart) return p.io[w.part].x + row * p.io[w.part].ldx;
   return p.x + (static_cast<int64_t>(w.part) * p.x_part_stride + row) * p.ldx;
 }

@@ -1,5 +1,6 @@
 // How the prompt kernel of EXL3 weights (matmul_exl3_rows.cuh) finishes a slice: its sums, in shared memory,
-// through the output Hadamard and scales, or through the activation to the input of an expert's down product.
+// through the output Hadamard and scales, or through the activation to the input of an expert's down product,
+// or into the sums over experts.
 //
 // A Hadamard over 128 channels done by shuffles costs five of them a value, and they bind. Here a lane takes
 // 16 neighbouring channels of a row for the first four of the seven steps and, after an exchange through
@@ -7,6 +8,7 @@
 #pragma once
 
 #include "ops/cuda/matmul_common.cuh"
+#include "ops/cuda/meeting.cuh"
 
 namespace firesteel::cuda {
 
@@ -119,6 +121,81 @@ __device__ __forceinline__ void finish_rows(const MatmulParams& p, const BlockWo
                         v[4 * i + 3] * scale[3]};
     out.store(w.first_row + row, c, w.matrix->n, y);
   }
+}
+
+/// The same for an expert's down product, which is added to the sums of its rows (OrderedSum): experts in
+/// ascending order within a slice, then the shared expert, then the slices, as combine_columns adds them.
+__device__ __forceinline__ void finish_ordered(const MatmulParams& p, const BlockWork& w, uint8_t* sums,
+                                               int first_row, int slice, int slices) {
+  const OrderedSum& o = p.ordered;
+  const FinishLane at;
+  const int row = first_row + at.row, n = w.matrix->n;
+  const bool real = row < w.rows;
+  const int source = o.source[w.first_row + min(row, w.rows - 1)];
+  const int token = source / o.top_k, place = source % o.top_k;
+  const float weight = o.weight[source];
+  int32_t* const done =
+      o.done + (static_cast<int64_t>(slice) * (n / kBlockN) + w.first_channel / kBlockN) * o.rows + token;
+  hadamard_begin(sums, first_row);
+  __syncwarp();
+  float v[32];
+  hadamard_end(sums, first_row, at, v);
+  const int64_t stride = static_cast<int64_t>(o.rows) * n;
+  const int64_t first = static_cast<int64_t>(token) * n + w.first_channel + at.channel;
+  const Bits16* const svh = w.matrix->svh + w.first_channel + at.channel;
+  const bool last = place + 1 == o.top_k;
+  if (real) {
+    while (load_acquire(done) != place) {
+    }
+    float* const acc = o.acc + slice * stride + first;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float scale[4];
+      load_scales(svh, 16 * i, scale);
+      const float4 before = place == 0 ? make_float4(0.0f, 0.0f, 0.0f, 0.0f)
+                                       : __ldcg(reinterpret_cast<const float4*>(acc + 16 * i));
+      v[4 * i] = fmaf(weight, v[4 * i] * scale[0], before.x);
+      v[4 * i + 1] = fmaf(weight, v[4 * i + 1] * scale[1], before.y);
+      v[4 * i + 2] = fmaf(weight, v[4 * i + 2] * scale[2], before.z);
+      v[4 * i + 3] = fmaf(weight, v[4 * i + 3] * scale[3], before.w);
+    }
+    if (last && o.shared != nullptr) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const float4 s = *reinterpret_cast<const float4*>(o.shared + slice * stride + first + 16 * i);
+        v[4 * i] += s.x, v[4 * i + 1] += s.y, v[4 * i + 2] += s.z, v[4 * i + 3] += s.w;
+      }
+    }
+    if (last && slice + 1 == slices) {
+      // The sums of the slices before are this lane's own.
+      const auto add_slices = [&](int i) {
+        const auto of = [&](int s) {
+          return s == slice  ? make_float4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3])
+                 : s < slice ? __ldcg(reinterpret_cast<const float4*>(o.acc + s * stride + first + 16 * i))
+                             : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        };
+        float4 low = of(0);
+        if (slices > 1) {
+          const float4 b = of(1);
+          low.x += b.x, low.y += b.y, low.z += b.z, low.w += b.w;
+        }
+        if (slices > 2) {
+          const float4 c = of(2), d = of(3);
+          low.x += c.x + d.x, low.y += c.y + d.y, low.z += c.z + d.z, low.w += c.w + d.w;
+        }
+        *reinterpret_cast<float4*>(o.part + first + 16 * i) = low;
+      };
+#pragma unroll
+      for (int i = 0; i < 8; ++i) add_slices(i);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        *reinterpret_cast<float4*>(acc + 16 * i) =
+            make_float4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]);
+    }
+  }
+  __syncwarp();
+  if (real && !last && (threadIdx.x & 3) == 0) publish(done, place + 1);
 }
 
 /// The same for gate and up of an expert (refs: gate, up, down): what expert_act does follows at once, and

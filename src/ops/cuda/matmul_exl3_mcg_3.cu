@@ -8,6 +8,5 @@ FS_KERNEL_NARROW(matmul_exl3_mcg_3_few1) { matmul_few<Weights, 1, 8, 2, 1, 8>(p)
 FS_KERNEL_WIDE(matmul_exl3_mcg_3_few4) { matmul_few<Weights, 1, 8, 2, 4, 8>(p); }
 FS_KERNEL(matmul_exl3_mcg_3_many) { matmul_many<Weights>(p); }
 FS_KERNEL(matmul_exl3_mcg_3_rows) { matmul_exl3_rows<Weights>(p); }
-FS_EXPERT_KERNELS(mcg_3, Weights)
 
 }  // namespace firesteel::cuda

@@ -31,8 +31,9 @@ __device__ __forceinline__ void multiply_exl3(const MatmulParams& p, const Block
   // A half without channels does the work of the other once more and stores nothing.
   const bool active = work.first_channel < m.n;
   const int channel = active ? work.first_channel : work.first_channel - kBlockN;
-  const int slices = max(1, p.slices), slice_from = gridDim.z > 1 ? static_cast<int>(blockIdx.z) : 0;
-  const int slice_to = gridDim.z > 1 ? slice_from + 1 : slices;
+  const bool ordered = p.ordered.source != nullptr, by_slice = gridDim.z > 1 && !ordered;
+  const int slices = max(1, p.slices), slice_from = by_slice ? static_cast<int>(blockIdx.z) : 0;
+  const int slice_to = by_slice ? slice_from + 1 : slices;
   const auto begin_of = [&](int s) { return p.slices ? p.slice_begin[s] : 0; };
   const auto end_of = [&](int s) { return p.slices ? p.slice_end[s] : m.k; };
   const int k_begin = begin_of(slice_from);
@@ -174,8 +175,13 @@ __device__ __forceinline__ void multiply_exl3(const MatmulParams& p, const Block
         finish_gate_up(p, work, work.matrix - half, sums, sums + kHalfSums, row);
     } else if (active) {
 #pragma unroll 1
-      for (int row = 8 * (warp & 3); row < min(8 * NT, work.rows); row += 32)
-        finish_rows(p, work, my_sums, row, slice);
+      for (int row = 8 * (warp & 3); row < min(8 * NT, work.rows); row += 32) {
+        if (ordered) {
+          finish_ordered(p, work, my_sums, row, slice, slices);
+        } else {
+          finish_rows(p, work, my_sums, row, slice);
+        }
+      }
     }
     if (slice + 1 < slice_to) __syncthreads();  // the sums of the next slice take their place
   }

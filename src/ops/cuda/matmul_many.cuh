@@ -19,8 +19,12 @@ __device__ __forceinline__ void matmul_many(const MatmulParams& p) {
   if (!work.valid) return;
   const MatrixRef& m = *work.matrix;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  const int slice = blockIdx.z;
-  const int k_begin = p.slices ? p.slice_begin[slice] : 0, k_end = p.slices ? p.slice_end[slice] : m.k;
+  const int span = max(1, p.unit_span), slice = static_cast<int>(blockIdx.z) / span;
+  int k_begin = p.slices ? p.slice_begin[slice] : 0, k_end = p.slices ? p.slice_end[slice] : m.k;
+  if (p.unit_span > 0) {  // one unit a block
+    k_begin = min(k_end, k_begin + static_cast<int>(blockIdx.z) % span * Weights::kUnitColumns);
+    k_end = min(k_end, k_begin + Weights::kUnitColumns);
+  }
   const int groups = group_count(m.k), n_groups = (k_end - k_begin + kGroupK - 1) / kGroupK;
   const int channel0 = work.first_channel + warp * kTileN;
   const bool active = channel0 < m.n;
@@ -108,7 +112,7 @@ __device__ __forceinline__ void matmul_many(const MatmulParams& p) {
         tile[(8 * t + 2 * (lane & 3) + (r & 1)) * kPitch + warp * kTileN + (lane >> 2) + 8 * (r >> 1)] =
             total[t][r];
     __syncthreads();
-    finish_exl3<kPitch>(p, work, tile, slice, kManyWarps);
+    finish_exl3<kPitch>(p, work, tile, blockIdx.z, kManyWarps);
   } else {
 #pragma unroll
     for (int t = 0; t < NT; ++t)
@@ -116,7 +120,7 @@ __device__ __forceinline__ void matmul_many(const MatmulParams& p) {
       for (int r = 0; r < 4; ++r) {
         const int row = 8 * t + 2 * (lane & 3) + (r & 1), channel = channel0 + (lane >> 2) + 8 * (r >> 1);
         if (active && row < work.rows && channel < m.n) {
-          store_out(p, work, slice, row, channel - work.first_channel, total[t][r]);
+          store_out(p, work, blockIdx.z, row, channel - work.first_channel, total[t][r]);
         }
       }
   }

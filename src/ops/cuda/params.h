@@ -24,6 +24,10 @@ inline constexpr int kWideRows = 128,
 inline constexpr int kExl3Rows = 64;
 inline constexpr int kExl3ItemRows = 72;  // of an expert, that a block of it may take
 inline constexpr unsigned kExl3RowsShared = 2 * kExl3Rows * 256 + 2 * kExl3Rows * (kBlockN + 4) * 4;
+// Up to eight rows (matmul_ring.cuh): warps of a block, pieces of weights that each has room for, shared
+// memory of a block and of it for sums, where one tile's take no more.
+inline constexpr int kRingWarps = 8, kRingStages = 5;
+inline constexpr unsigned kRingMostShared = 99 << 10, kRingSums = 9 << 10;
 inline constexpr int kMaxJoined = 8;
 inline constexpr int kMaxFewPairs = 1024;  // routed pairs of few rows
 // Narrowed weights (quant/narrow.h) are decoded times 2^-kNarrowShift, and sums multiplied by 2^kNarrowShift:
@@ -61,6 +65,20 @@ struct ExpertItem {
   int32_t expert, first, count, pad;
 };
 
+/// Down products of experts, added where they are computed: the block of an expert and row waits until those
+/// of the row's experts of lower id have added theirs, slice by slice. Blocks start in the order of the
+/// experts, so what one waits for has started before it.
+struct OrderedSum {
+  const int32_t*
+      source;           // [pairs] row · top_k + place of each pair; nullptr: products are stored as they are
+  const float* weight;  // [rows, top_k]
+  float* acc;           // [slices, rows, n] sums so far
+  int32_t* done;        // [slices, n / 128, rows] experts of a row that are in acc; zero before
+  const float* shared;  // [slices, rows, n] the shared expert's, added last; or nullptr
+  float* part;          // [rows, n] the slices' sum
+  int32_t rows, top_k;
+};
+
 struct MatmulParams {
   const Bits16* x;
   void* y;
@@ -87,10 +105,18 @@ struct MatmulParams {
   const ExpertItem* items;
   const int32_t* item_count;
   const MatrixRef* table;
-  const int32_t* pair_row;  // row of x of each pair; nullptr: the pair's index
+  const int32_t* pair_row;  // pair_div · row of x of each pair; nullptr: the pair's index
+  int32_t pair_div;
   int32_t table_stride;
   int32_t x_part_stride;  // rows of x between parts (gate and up rotated apart), 0: shared
+  int32_t tiles;          // ring: of all parts, whose block_begin counts tiles
+  int32_t round_tiles;    // ring: tiles of a block whose sums meet at once
+  int32_t ring_stages;    // ring: chunks of a warp that shared memory has room for
   int32_t apart;          // 1: x and y of every matrix are its own, in io (no slices, bf16 outputs)
+  // Prompts: a block takes slices 2·blockIdx.z and the next, which begins where it ends, and adds them; the
+  // sums of the first lie here meanwhile, kWideRows · kBlockN a block. nullptr: each slice is a block's.
+  float* stash;
+  OrderedSum ordered;  // blockIdx.z then counts groups of gridDim.x column blocks
   MatrixRef parts[kMaxJoined];
   PartIo io[kMaxJoined];
 };
@@ -152,11 +178,12 @@ struct alignas(16) FewItem {
   int32_t count, pad;
   int32_t pair[8], row[8];  // beyond count: the first again; a pair is row · top_k + its place
 };
+inline constexpr int kReadyPitch = 8;  // of counters that blocks wait at
 
 struct ExpertFewParams {
-  const FewItem* items;
-  const int32_t*
-      idx;  // one row: its experts, whose weights are asked for before the items are there; or nullptr
+  const FewItem* items;    // or, at one row, its experts as they come:
+  const int32_t* idx;      // from before, or
+  const int32_t* picks;    // published by the router (RouterParams); or nullptr
   const MatrixRef* table;  // expert e: gate, up, down at 3·e
   const Bits16* x;         // rotated: [rows, k] or, by pair, [2][pairs, k]
   float* sums;             // [units, pairs, 2·width]
@@ -164,6 +191,7 @@ struct ExpertFewParams {
   float* slices;           // [slices, pairs, hidden]
   int64_t unit_stride, slice_stride;
   int32_t* counters;      // [items, gate blocks]
+  int32_t* ready;         // [items · kReadyPitch]: blocks of activations that are there
   int32_t* row_counters;  // [rows, down blocks]
   const float* weight;    // [rows, top_k]
   float* part;            // [rows, hidden]
@@ -210,12 +238,12 @@ struct CombineParams {  // slices (and experts) to one partial sum
 
 struct GroupParams {     // (row, expert) pairs sorted by expert
   const int32_t* idx;    // [rows, top_k]
+  int32_t* pair_source;  // [pairs] row · top_k + place
   int32_t* pair_of;      // [rows, top_k]
-  int32_t* pair_row;     // [pairs]
+  int32_t* pair_row;     // [pairs], with the next, or neither
   int32_t* pair_expert;  // [pairs]
   ExpertItem* items;
   int32_t* item_count;
-  int32_t* counts;  // [experts + 1] offsets
   int32_t rows, top_k, experts, rows_per_item;
 };
 

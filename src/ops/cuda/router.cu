@@ -39,7 +39,7 @@ __device__ __forceinline__ void pick_row(const RouterParams& p) {
 
 // Blocks of router_few that have ended; the last one sets it back. One launch at a time uses it: ops are
 // issued on one stream.
-__device__ unsigned blocks_done;
+__device__ int32_t blocks_done;
 
 }  // namespace
 
@@ -65,7 +65,13 @@ extern "C" __global__ void __launch_bounds__(256, 1) router_few(const __grid_con
     prefetch_l2(reinterpret_cast<const uint8_t*>(r.bias + 32 * threadIdx.x));
   for (int at = 128 * (blockIdx.x * 256 + threadIdx.x); at < p.table_bytes; at += 128 * 256 * gridDim.x)
     prefetch_l2(p.table + at);
+  // Who read the last ones has let the kernels behind it in afterwards.
+  if (r.picks != nullptr && blockIdx.x == 0 && warp == 0) {
+    for (int i = lane; i < kPicksSize; i += 32) r.picks[i] = 0;
+    __threadfence();
+  }
   begin_kernel<false>();
+  __syncthreads();
   end_kernel();
   if (warp < r.units) {
     float acc[1][4] = {};
@@ -77,15 +83,18 @@ extern "C" __global__ void __launch_bounds__(256, 1) router_few(const __grid_con
             expert = blockIdx.x * kTileN + channel;
   if (row < r.rows && expert < r.experts) {
     float sum = 0.0f;
-    for (int u = 0; u < r.units; ++u) sum += sums[u].of[row][channel];
+#pragma unroll
+    for (int u = 0; u < 8; ++u)
+      if (u < r.units) sum += sums[u].of[row][channel];
     p.logits[row * r.experts + expert] = sum;
   }
   __syncthreads();
   if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicAdd(&blocks_done, 1u) == gridDim.x - 1;
-    if (last) blocks_done = 0;
-    __threadfence();
+    last = arrives_last(&blocks_done, gridDim.x);
+    if (last) {
+      blocks_done = 0;
+      see_others();
+    }
   }
   __syncthreads();
   if (!last || warp >= r.rows) return;

@@ -4,10 +4,9 @@
 
 #include "ops/cuda/common.cuh"
 #include "ops/cuda/layer_params.h"
+#include "ops/cuda/meeting.cuh"
 
 namespace firesteel::cuda {
-
-inline constexpr int kMostPicks = 64;
 
 /// Greater score, greater key, never 0; a score that is not a number counts as -∞.
 __device__ __forceinline__ uint32_t choice_key(float v) {
@@ -110,18 +109,28 @@ __device__ __forceinline__ void choose(const RouterParams& p, int row, const flo
   uint32_t picked = 0, best;  // bit i: expert lane + 32·i
   int slot;
   const auto find_best = [&] {
-    best = 0, slot = 0;
+    uint32_t most[kPerLane];
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      if (choice[i] > best) best = choice[i], slot = i;
-    }
+    for (int i = 0; i < kPerLane; ++i) most[i] = choice[i];
+#pragma unroll
+    for (int step = 1; step < kPerLane; step *= 2)
+#pragma unroll
+      for (int i = 0; i + step < kPerLane; i += 2 * step) most[i] = max(most[i], most[i + step]);
+    best = most[0], slot = 0;
+#pragma unroll
+    for (int i = kPerLane - 1; i >= 0; --i)
+      if (choice[i] == best) slot = i;
   };
   find_best();
 #pragma unroll 1
   for (int n = 0; n < p.top_k; ++n) {
     const uint32_t top = __reduce_max_sync(0xffffffffu, best);
-    const uint32_t mine = best == top ? lane + 32 * slot : ~0u;
-    if (mine == __reduce_min_sync(0xffffffffu, mine)) {
+    bool mine = best == top;
+    if (__popc(__ballot_sync(0xffffffffu, mine)) > 1) {
+      const uint32_t id = mine ? lane + 32 * slot : ~0u;
+      mine = id == __reduce_min_sync(0xffffffffu, id);
+    }
+    if (mine) {
       picked |= 1u << slot;
 #pragma unroll
       for (int i = 0; i < kPerLane; ++i)
@@ -140,6 +149,7 @@ __device__ __forceinline__ void choose(const RouterParams& p, int row, const flo
       const int at = before + __popc(mask & ((1u << lane) - 1));
       probs[at] = prob[i];
       p.idx[row * p.top_k + at] = lane + 32 * i;
+      if (p.picks != nullptr && p.rows == 1) store_relaxed(p.picks + at, lane + 32 * i + 1);
     }
     before += __popc(mask);
   }
@@ -152,6 +162,7 @@ __device__ __forceinline__ void choose(const RouterParams& p, int row, const flo
     p.weight[row * p.top_k + i] = w * p.factor;
   }
   __syncwarp();
+  if (p.picks != nullptr && lane == 0) publish(p.picks + kMostPicks + row, 1);
 }
 
 }  // namespace firesteel::cuda
