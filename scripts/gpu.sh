@@ -77,7 +77,7 @@ do_test() {
   local ranks requests
   for ranks in 2 4; do
     requests=${REQUESTS:-100}
-    [ $ranks = 2 ] || requests=$((requests / 40))
+    [ $ranks = 2 ] || requests=$(((requests + 39) / 40))
     timeout 90 "$build/tests/engine/engine_ranks" --model tiny --device cuda --ranks $ranks --requests $requests \
       >"$out/ranks-$ranks.log" 2>&1 || { echo "engine_ranks, $ranks ranks: failed"; failed=1; }
     grep -v 'ranks exchange through' "$out/ranks-$ranks.log"
