@@ -7,7 +7,7 @@
 #   scripts/gpu.sh run [OUT]     there: builds (in build/gpu), tests, compute-sanitizer on a part of the tests if it is
 #                                installed, benches. Logs and JSON go to OUT (build/gpu-out). Exit 0: every test passed.
 # Settings of `run`: ARCHS (default: this GPU's), STEPS (default "test sanitize bench sass"), BENCH_ARGS, TEST_FILTER,
-# REQUESTS of the 320 of the fixed set (100: the whole then takes about 9 minutes), TEST_SECONDS a program (200),
+# REQUESTS of the 320 of the fixed set (100), TEST_SECONDS a program (200),
 # SANITIZER_SECONDS a tool (60).
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -117,12 +117,12 @@ void bench_experts(KernelBench& b, int32_t bits, Codebook codebook, bool prompt)
         },
         note);
     if (rows > 64) {
-      set_experts_in_order(b.ops(), true);
+      const bool in_order = set_experts_in_order(b.ops(), true);
       b.time(
           std::string(name) + ", in order", rows, routings, distinct * expert_bytes, flops,
           [&](int i) { b.ops().experts(Stage::kMain, w, x, idx[static_cast<size_t>(i)], weight, part); },
           note);
-      set_experts_in_order(b.ops(), false);
+      set_experts_in_order(b.ops(), in_order);
     }
     // Its own rows choose, so how many experts meet is its own too: read off at one row.
     if (rows > 8) continue;

@@ -125,10 +125,15 @@ Floats run_experts(Side& side, const ExpertWeights& w, const Floats& x, const Ch
   return side.read(part, count);
 }
 
-/// Prompts add experts where they are computed while this lives.
-struct ExpertsInOrder {
-  ExpertsInOrder() { set_experts_in_order(cuda_side()->ops(), true); }
-  ~ExpertsInOrder() { set_experts_in_order(cuda_side()->ops(), false); }
+/// Whether prompts add experts where they are computed, while this lives.
+class ExpertsInOrder {
+ public:
+  explicit ExpertsInOrder(bool on) : before_(set_experts_in_order(cuda_side()->ops(), on)) {}
+  ~ExpertsInOrder() { set_experts_in_order(cuda_side()->ops(), before_); }
+  ExpertsInOrder(const ExpertsInOrder&) = delete;
+
+ private:
+  bool before_;
 };
 
 class Experts : public testing::TestWithParam<ExpertCase> {};
@@ -146,8 +151,8 @@ TEST_P(Experts, MatchTheDefinitionAndDoNotDependOnTheBatch) {
   };
   const Loaded cpu(*cpu_side(), layer, c), cuda(*cuda_side(), layer, c);
   const Floats whole = run(*cuda_side(), cuda.w, 0, all);
-  {
-    const ExpertsInOrder in_order;
+  for (const bool on : {true, false}) {
+    const ExpertsInOrder in_order(on);
     for (const int32_t rows : {all, 33})
       expect_same_bits(run(*cuda_side(), cuda.w, 0, rows),
                        Floats(whole.begin(), whole.begin() + rows * c.hidden), "experts in order");
@@ -218,9 +223,10 @@ TEST(ExpertsOfPrompts, LongOnesHaveTheBitsOfShortOnes) {
                      Floats(whole.begin() + first * c.hidden, whole.begin() + (first + rows) * c.hidden),
                      "rows of a long prompt alone");
   }
-  const ExpertsInOrder in_order;
-  for (int32_t repeat = 0; repeat < 3; ++repeat)
+  for (const bool on : {true, true, true, false}) {
+    const ExpertsInOrder in_order(on);
     EXPECT_TRUE(same_bits(run_experts(*cuda_side(), cuda.w, x, choice, c.hidden, 0, all), whole));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

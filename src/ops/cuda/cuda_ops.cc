@@ -188,6 +188,8 @@ Result<std::unique_ptr<Ops>> make_cuda_ops(int ordinal, KvFormat kv, ExchangeCho
   return std::move(parts.ops);
 }
 
-void set_experts_in_order(Ops& ops, bool on) { static_cast<cuda::CudaOps&>(ops).set_experts_in_order(on); }
+bool set_experts_in_order(Ops& ops, bool on) {
+  return static_cast<cuda::CudaOps&>(ops).set_experts_in_order(on);
+}
 
 }  // namespace firesteel

@@ -37,8 +37,8 @@ struct CudaOpsParts {
 Result<CudaOpsParts> make_cuda_ops_parts(int ordinal, KvFormat kv = KvFormat::kWide,
                                          ExchangeChoice exchange = ExchangeChoice::kAuto);
 /// How prompts add their experts, the same bits either way: where they are computed, each waiting for the one
-/// before (`on`; the default on a GPU that shares the machine's memory: half the bytes), or in a launch of
-/// its own. For tests and benches; `ops` is the CUDA backend.
-void set_experts_in_order(Ops& ops, bool on);
+/// before (`on`; the default on a GPU that shares the machine's memory: half the bytes of the down products),
+/// or in a launch of their own. Returns how it was. For tests and benches; `ops` is the CUDA backend.
+bool set_experts_in_order(Ops& ops, bool on);
 
 }  // namespace firesteel

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "gpu/device.h"
@@ -31,7 +32,7 @@ class CudaOps final : public Ops, public Drawer {
   ~CudaOps() override;
 
   gpu::Device& device() { return *device_; }
-  void set_experts_in_order(bool on) { experts_in_order_ = on; }
+  bool set_experts_in_order(bool on) { return std::exchange(experts_in_order_, on); }
   const gpu::Stream& stream() const { return stream_; }
 
   std::string_view name() const override { return "cuda"; }
